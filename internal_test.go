@@ -17,17 +17,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// workers is a Communicator whose workers run what they are told, and answer
-// List after a while, with what they ran when it began.
-type workers struct {
+// slowCluster is a Communicator whose workers answer List after a delay, with the tasks
+// that they ran when it began.
+type slowCluster struct {
 	mu   sync.Mutex
 	runs map[string][]string
 	slow map[string]time.Duration
 }
 
-func newWorkers(t *testing.T, names ...string) (*workers, *Orchestrator[string, string]) {
+func newSlowCluster(t *testing.T, names ...string) (*slowCluster, *Orchestrator[string, string]) {
 	t.Helper()
-	c := &workers{runs: make(map[string][]string), slow: make(map[string]time.Duration)}
+	c := &slowCluster{runs: make(map[string][]string), slow: make(map[string]time.Duration)}
 	o, err := New(c)
 	require.NoError(t, err)
 	for _, name := range names {
@@ -38,7 +38,7 @@ func newWorkers(t *testing.T, names ...string) (*workers, *Orchestrator[string, 
 }
 
 // List implements Communicator.
-func (c *workers) List(ctx context.Context, worker string) ([]string, error) {
+func (c *slowCluster) List(ctx context.Context, worker string) ([]string, error) {
 	c.mu.Lock()
 	tasks, slow := slices.Clone(c.runs[worker]), c.slow[worker]
 	c.mu.Unlock()
@@ -51,7 +51,7 @@ func (c *workers) List(ctx context.Context, worker string) ([]string, error) {
 }
 
 // Add implements Communicator.
-func (c *workers) Add(_ context.Context, worker, task string) error {
+func (c *slowCluster) Add(_ context.Context, worker, task string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.runs[worker] = append(c.runs[worker], task)
@@ -59,27 +59,27 @@ func (c *workers) Add(_ context.Context, worker, task string) error {
 }
 
 // Remove implements Communicator.
-func (c *workers) Remove(_ context.Context, worker, task string) error {
+func (c *slowCluster) Remove(_ context.Context, worker, task string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.runs[worker] = slices.DeleteFunc(c.runs[worker], func(t string) bool { return t == task })
 	return nil
 }
 
-// answerAfter has one worker take its time, and the others answer at once.
-func (c *workers) answerAfter(d time.Duration, worker string) {
+// answerAfter delays the answers of one worker by d, and those of the others by nothing.
+func (c *slowCluster) answerAfter(d time.Duration, worker string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.slow)
 	c.slow[worker] = d
 }
 
-// An answer that arrives when the next term has begun, but has not asked yet, is
-// overtaken by the answer to that term: it does not make the leader forget what it
-// has started since.
+// An answer that arrives after the next term has begun, but before that term calls List,
+// does not replace the answer to that List: the leader keeps the tasks that it has started
+// since.
 func TestT4_LateAnswerIsOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, o := newWorkers(t, "w1", "w2")
+		c, o := newSlowCluster(t, "w1", "w2")
 		require.NoError(t, o.NextTerm(t.Context()))
 		c.answerAfter(5*time.Second, "w2")
 		require.NoError(t, o.NextTerm(t.Context()))
@@ -87,12 +87,12 @@ func TestT4_LateAnswerIsOvertaken(t *testing.T) {
 		require.NoError(t, o.AddTask("t1"))
 		require.NoError(t, o.AddTask("t2"))
 
-		// A term in slow motion.
+		// A term, step by step.
 		require.NoError(t, o.takeTurn(t.Context()))
 		o.number++
 		term := &termRun[string, string]{o: o, id: Term{Number: o.number}, fleet: o.fleet, expect: &o.expect, names: o.namesOf}
 		term.update()
-		time.Sleep(5 * time.Second) // the answer is here: w2 runs nothing
+		time.Sleep(5 * time.Second) // the answer arrives: w2 runs nothing
 		c.answerAfter(time.Second, "w1")
 		require.NoError(t, term.phases(t.Context()))
 		term.freeTasks()
@@ -108,19 +108,18 @@ func TestT4_LateAnswerIsOvertaken(t *testing.T) {
 	})
 }
 
-// A call to a worker that was removed, and that fails late, says nothing of the one
-// that was added under the same name: that one is not lost before its own call has
-// failed.
+// A call to a removed worker that fails late says nothing about a worker that was added
+// under the same name. That worker is not lost before its own call has failed.
 func TestT4_LateFailureOfAPredecessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, o := newWorkers(t, "w1", "w2")
+		c, o := newSlowCluster(t, "w1", "w2")
 		o.cfg.grace = 0
 		require.NoError(t, o.NextTerm(t.Context()))
 		c.answerAfter(time.Hour, "w2")
 		require.ErrorIs(t, o.NextTerm(t.Context()), ErrSilent)
 		o.RemoveWorker("w2")
 		require.NoError(t, o.AddWorker("w2"))
-		require.ErrorIs(t, o.NextTerm(t.Context()), ErrSilent, "the line to it is busy")
+		require.ErrorIs(t, o.NextTerm(t.Context()), ErrSilent, "the earlier call has not returned")
 		for _, state := range []State{Silent, Lost} {
 			time.Sleep(o.cfg.timeout) // the call under way fails
 			require.ErrorIs(t, o.NextTerm(t.Context()), ErrSilent)

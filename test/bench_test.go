@@ -164,7 +164,7 @@ func (f *benchFleet) everySecond(change func(*benchWorker)) {
 	}
 }
 
-// BenchmarkWorstWrites has one worker run everything, so that nearly every task
+// BenchmarkWorstWrites begins with one worker that runs everything. Nearly every task
 // leaves it, write by write or in one call.
 func BenchmarkWorstWrites(b *testing.B) {
 	for _, s := range []size{{10_000, 10}, {100_000, 100}} {

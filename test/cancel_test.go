@@ -244,7 +244,7 @@ func TestT6_DeposedDoesNotWait(t *testing.T) {
 }
 
 // Waiting for another term's end is part of the term.
-func TestT6_DoneWhileWaitingForItsTurn(t *testing.T) {
+func TestT6_DoneWhileAnotherTermRuns(t *testing.T) {
 	inBubble(t, given{workers: 1}, func(t *testing.T, f *fleet) {
 		f.Slow(5*time.Second, "w1")
 		first := make(chan error, 1)
@@ -401,7 +401,7 @@ func TestT6_DeposedByAWriteOfThePastTerm(t *testing.T) {
 }
 
 // Who has cut its calls off itself has not been told of anything by that.
-func TestT6_DeposedByItsContextIsNoNews(t *testing.T) {
+func TestT6_DeposedByItsContextOnly(t *testing.T) {
 	inBubble(t, given{workers: 2, expected: 2}, func(t *testing.T, f *fleet) {
 		ctx := cancelledAfter(t, time.Second, orchestrator.ErrDeposed)
 		f.intercept(on(orchestrator.OpAdd, "", "", dawdle))

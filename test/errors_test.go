@@ -72,7 +72,7 @@ func TestT11_EveryFailureIsThere(t *testing.T) {
 	})
 }
 
-// A term with failures is a whole one: everybody else gets everything.
+// A term with failures is complete: every other change is made.
 func TestT11_ATermWithFailuresIsWhole(t *testing.T) {
 	onBothWires(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
 		f.Cut("w1")
@@ -154,7 +154,7 @@ func TestT11_ATaskThatDoesNotStop(t *testing.T) {
 
 // A task that is taken off while a term is about to start it: that this is refused
 // then is no failure, as it would be of a task that is wanted.
-func TestT11_AStartThatNobodyWantsAnyMore(t *testing.T) {
+func TestT11_AStartOfATaskThatIsRemoved(t *testing.T) {
 	onBothWires(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.AddTask("off"))
 		require.NoError(t, f.AddTask("on"))

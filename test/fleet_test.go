@@ -136,7 +136,7 @@ func (f *fleet) expect(n int, opts ...orchestrator.TaskOption) {
 	}
 }
 
-// join starts workers and has the leader know them.
+// join starts workers and adds them to the leader.
 func (f *fleet) join(workers ...string) {
 	f.t.Helper()
 	f.Start(workers...)
@@ -189,8 +189,8 @@ func failures(t *testing.T, err error) []*callError {
 	return found
 }
 
-// heal puts the network right, and has the leader hear of it: the term that it
-// runs may go on before those that were silent have answered, and fail for it.
+// heal restores the network and runs a term in which silent workers answer. The term may
+// go on before they have answered, so it may have failures.
 func (f *fleet) heal() {
 	f.Heal()
 	synctest.Wait()
@@ -198,8 +198,8 @@ func (f *fleet) heal() {
 	synctest.Wait()
 }
 
-// failAdds has workers, or all of them if none is named, answer every Add with
-// err, and do nothing.
+// failAdds makes the given workers, or all if none is given, answer every Add with err
+// and do nothing.
 func (f *fleet) failAdds(err error, workers ...string) {
 	f.Refuse(func(op orchestrator.Op, worker, _ string) error {
 		if op == orchestrator.OpAdd && (len(workers) == 0 || slices.Contains(workers, worker)) {

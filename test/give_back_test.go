@@ -132,8 +132,8 @@ func TestT8_RefusedMoveIsGivenBack(t *testing.T) {
 	}
 }
 
-// refuseOne has a worker take so many tasks, then refuse one, and take all
-// others. It returns a function that tells which one it refused.
+// refuseOne makes a worker refuse one start, after it has accepted so many, and accept all
+// others. The result returns the task that it refused.
 func (f *fleet) refuseOne(worker string, after int) (which func() string) {
 	state := make(chan string, 1)
 	state <- ""

@@ -59,7 +59,7 @@ func TestT4_LostAfterTheGracePeriod(t *testing.T) {
 	}
 }
 
-func TestT4_GraceOfTheUnheardCountsFromTheFirstTerm(t *testing.T) {
+func TestT4_GraceOfAWorkerThatNeverAnsweredCountsFromTheFirstTerm(t *testing.T) {
 	inBubble(t, given{workers: 3, expected: 3}, func(t *testing.T, f *fleet) {
 		time.Sleep(time.Hour)
 		f.Cut("w1")
@@ -170,7 +170,7 @@ func TestT4_GraceZeroLosesAtOnce(t *testing.T) {
 
 // As many workers as there may be calls begin to hang. The others are healthy, and for
 // a while no call reaches them: this does not make them silent.
-func TestT4_WhoWasNotAskedIsNotLost(t *testing.T) {
+func TestT4_AWorkerThatWasNotAskedIsNotLost(t *testing.T) {
 	for _, every := range []time.Duration{time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second} {
 		t.Run(every.String(), func(t *testing.T) {
 			inBubble(t, given{workers: 40, running: 80, opts: options{orchestrator.WithConcurrency(4)}}, func(t *testing.T, f *fleet) {
@@ -392,7 +392,7 @@ func TestT5_EachHasItsOwnFiveMinutes(t *testing.T) {
 
 // When the network is back, a term that does not wait for those that were
 // silent hears some of them and goes on: the others are about to answer.
-func TestT5_NobodyIsLostAsTheNetworkReturns(t *testing.T) {
+func TestT5_NoWorkerIsLostAsTheNetworkReturns(t *testing.T) {
 	for _, every := range []time.Duration{time.Second, time.Minute} {
 		t.Run(every.String(), func(t *testing.T) {
 			inBubble(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
@@ -444,7 +444,7 @@ func TestT5_CountsWorkersNotYetLost(t *testing.T) {
 	})
 }
 
-func TestT5_Loudly(t *testing.T) {
+func TestT5_IsLogged(t *testing.T) {
 	inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
 		f.term()
 		require.Empty(t, f.log.lines(`"level":"ERROR"`))
@@ -473,7 +473,7 @@ func TestT5_Loudly(t *testing.T) {
 
 // With HoldUntilRemoved no worker is lost, and the log of a mass loss does not claim
 // that a worker would have been.
-func TestT5_LoudlyWhereNobodyIsGivenUp(t *testing.T) {
+func TestT5_LoggedWhereNoWorkerIsLost(t *testing.T) {
 	inBubble(t, given{workers: 3, opts: options{hold}}, func(t *testing.T, f *fleet) {
 		f.term()
 		f.Cut("w1", "w2")

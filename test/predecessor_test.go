@@ -44,7 +44,7 @@ func recorder[W, T comparable](lists map[W][]T) orchestrator.Communicator[W, T] 
 	}
 }
 
-// run has a worker run tasks that no leader asked for.
+// run starts tasks on a worker without the leader.
 func (f *fleet) run(worker, tasks string) {
 	f.t.Helper()
 	for task := range strings.FieldsSeq(tasks) {

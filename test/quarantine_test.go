@@ -463,7 +463,7 @@ func TestT9_AFailedGiveBackPausesAllMoves(t *testing.T) {
 }
 
 // A worker that is removed and added again starts with a clean record.
-func TestT9_ANewWorkerOfTheSameNameIsInnocent(t *testing.T) {
+func TestT9_ANewWorkerOfTheSameNameHasACleanRecord(t *testing.T) {
 	inBubble(t, given{workers: 2, expected: 8}, func(t *testing.T, f *fleet) {
 		f.quarantine("w2")
 		f.Refuse(nil)
@@ -476,7 +476,7 @@ func TestT9_ANewWorkerOfTheSameNameIsInnocent(t *testing.T) {
 }
 
 // Silence ends no quarantine.
-func TestT9_SilenceDoesNotForgive(t *testing.T) {
+func TestT9_SilenceEndsNoQuarantine(t *testing.T) {
 	inBubble(t, given{workers: 3, expected: 9}, func(t *testing.T, f *fleet) {
 		f.quarantine("w3")
 		f.Cut("w3")

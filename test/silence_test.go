@@ -310,12 +310,12 @@ func TestT4_NewLeaderMissesASlowWorker(t *testing.T) {
 	})
 }
 
-func TestT4_OnlyFoundersMayHoldAnything(t *testing.T) {
+func TestT4_OnlyInitialWorkersMayHoldAnything(t *testing.T) {
 	inBubble(t, given{workers: 0}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.AddWorker("gone before the first term"))
 		f.RemoveWorker("gone before the first term")
 		f.expect(4)
-		f.term() // had no workers: those that come now are founders
+		f.term() // had no workers: those that come now are initial workers
 		f.join("w1", "w2")
 		f.Cut("w2")
 		f.silentTerm("w2")

@@ -228,7 +228,7 @@ func TestT9_ATaskThatTurnsPoisonousStarvesNoWorker(t *testing.T) {
 }
 
 // A start that seemed to fail, but is listed, did not fail.
-func TestT9_ListedAfterAllIsForgiven(t *testing.T) {
+func TestT9_ATaskThatIsListedHasNotFailed(t *testing.T) {
 	onBothWires(t, given{workers: 2, expected: 1}, func(t *testing.T, f *fleet) {
 		f.intercept(func(_ context.Context, c call) error {
 			if c.Op == orchestrator.OpAdd {

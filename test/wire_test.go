@@ -24,10 +24,10 @@ import (
 type call struct {
 	Op           orchestrator.Op
 	Worker, Task string
-	// Term is the identity that it carried, if it did.
+	// Term is the identity in its context, or zero.
 	Term orchestrator.Term
-	// Sent is when it set out, Took how long it was under way; Err what it
-	// returned. Open says that it has not returned yet.
+	// Sent is when it began, Took its duration, and Err its result. While Open is true
+	// it has not returned.
 	Sent time.Time
 	Took time.Duration
 	Err  error
@@ -42,9 +42,8 @@ func (c call) String() string {
 	return fmt.Sprintf("%v %s %s", c.Op, c.Task, c.Worker)
 }
 
-// wire is a Communicator that hands every call on to a cluster and takes note
-// of it. It fails the test where two calls of one leader for one worker overlap
-// (C1).
+// wire is a Communicator that records every call and forwards it to a cluster. It fails
+// the test if two calls of one leader to one worker overlap (C1).
 type wire struct {
 	t       *testing.T
 	cluster *memory.Cluster[string, string]
@@ -56,7 +55,7 @@ type wire struct {
 	tap      func(context.Context, call) error
 }
 
-// flight is where a leader has a call in flight.
+// flight identifies the calls of a leader to a worker.
 type flight struct {
 	epoch  uint64
 	worker string
@@ -91,16 +90,16 @@ func (w *wire) quiet() {
 	w.t.Error("some calls never return")
 }
 
-// intercept has f asked before each call is handed on: it may take its time,
-// or fail the call. It is called from many goroutines.
+// intercept calls f before each call is forwarded. f may delay the call or return an
+// error, which then is the answer. It is called from many goroutines.
 func (w *wire) intercept(f func(ctx context.Context, c call) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tap = f
 }
 
-// calls returns the calls since the last forget that keep says yes to, in the
-// order in which they set out.
+// calls returns the calls since the last forget for which keep returns true, in the
+// order in which they began.
 func (w *wire) calls(keep func(call) bool) (found []call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,17 +136,17 @@ func (w *wire) mostInFlight() int {
 	return w.most
 }
 
-// begin notes calls to one worker that travel together. The caller says when
-// they have ended.
+// begin records calls to one worker that are made together. The caller calls end when
+// they have returned.
 func (w *wire) begin(ctx context.Context, worker string, calls ...*call) (tap func(context.Context, call) error, end func()) {
 	id, _ := orchestrator.TermFromContext(ctx)
-	way := flight{epoch: id.Epoch, worker: worker}
+	key := flight{epoch: id.Epoch, worker: worker}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.inFlight[way] {
+	if w.inFlight[key] {
 		w.t.Errorf("two calls at once for worker %s: %v", worker, calls[0])
 	}
-	w.inFlight[way] = true
+	w.inFlight[key] = true
 	w.most = max(w.most, len(w.inFlight))
 	for _, c := range calls {
 		c.Worker, c.Term, c.Sent, c.Open = worker, id, time.Now(), true
@@ -156,7 +155,7 @@ func (w *wire) begin(ctx context.Context, worker string, calls ...*call) (tap fu
 	return w.tap, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		delete(w.inFlight, way)
+		delete(w.inFlight, key)
 	}
 }
 
@@ -166,8 +165,8 @@ func (w *wire) returned(c *call, err error) {
 	c.Open, c.Took, c.Err = false, time.Since(c.Sent), err
 }
 
-// hand notes one call and hands it on, unless the tap fails it.
-func (w *wire) hand(ctx context.Context, op orchestrator.Op, worker, task string, on func() error) (err error) {
+// forward records a call and forwards it, unless the tap returns an error.
+func (w *wire) forward(ctx context.Context, op orchestrator.Op, worker, task string, on func() error) (err error) {
 	c := &call{Op: op, Task: task}
 	tap, end := w.begin(ctx, worker, c)
 	defer end()
@@ -182,7 +181,7 @@ func (w *wire) hand(ctx context.Context, op orchestrator.Op, worker, task string
 
 // List implements orchestrator.Communicator.
 func (w *wire) List(ctx context.Context, worker string) (tasks []string, err error) {
-	err = w.hand(ctx, orchestrator.OpList, worker, "", func() error {
+	err = w.forward(ctx, orchestrator.OpList, worker, "", func() error {
 		tasks, err = w.cluster.List(ctx, worker)
 		return err
 	})
@@ -191,16 +190,16 @@ func (w *wire) List(ctx context.Context, worker string) (tasks []string, err err
 
 // Add implements orchestrator.Communicator.
 func (w *wire) Add(ctx context.Context, worker, task string) error {
-	return w.hand(ctx, orchestrator.OpAdd, worker, task, func() error { return w.cluster.Add(ctx, worker, task) })
+	return w.forward(ctx, orchestrator.OpAdd, worker, task, func() error { return w.cluster.Add(ctx, worker, task) })
 }
 
 // Remove implements orchestrator.Communicator.
 func (w *wire) Remove(ctx context.Context, worker, task string) error {
-	return w.hand(ctx, orchestrator.OpRemove, worker, task, func() error { return w.cluster.Remove(ctx, worker, task) })
+	return w.forward(ctx, orchestrator.OpRemove, worker, task, func() error { return w.cluster.Remove(ctx, worker, task) })
 }
 
-// batchWire is a wire that is an Applier. It notes the writes of an Apply one
-// by one, and has its tap asked about each, in turn.
+// batchWire is a wire that is an Applier. It records the writes of an Apply one by one,
+// and calls the tap for each, one after the other.
 type batchWire struct{ *wire }
 
 // Apply implements orchestrator.Applier.
@@ -231,7 +230,7 @@ func (w *batchWire) Apply(ctx context.Context, worker string, writes []orchestra
 	return errs
 }
 
-// texts returns what the calls' String methods do.
+// texts returns the calls as String formats them.
 func texts(calls []call) []string {
 	all := make([]string, len(calls))
 	for i, c := range calls {
@@ -253,7 +252,7 @@ func dawdle(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// logs is where a logger writes to in a test.
+// logs are the lines that a logger has written.
 type logs struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
