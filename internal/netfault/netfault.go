@@ -242,6 +242,7 @@ func (c *Conn) pipe(to, from net.Conn, v *valve) {
 		}
 	}()
 	closed := false
+	var free time.Time // when the last chunk was due
 	for {
 		s, changed := v.now()
 		if s.half && !closed {
@@ -263,7 +264,10 @@ func (c *Conn) pipe(to, from net.Conn, v *valve) {
 				return
 			case closed: // drain the channel, so that the reader ends
 			default:
-				v.pace(len(next.data))
+				if next.read.After(free) {
+					free = next.read
+				}
+				free = v.pace(len(next.data), free)
 				if _, err := to.Write(next.data); err != nil {
 					c.Reset()
 				}

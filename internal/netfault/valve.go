@@ -62,17 +62,19 @@ func (v *valve) wait(read time.Time) bool {
 	}
 }
 
-// pace waits for the time that so many bytes take at the current rate.
-func (v *valve) pace(bytes int) {
-	began := time.Now()
+// pace waits for the time that so many bytes, sent from began on, take at the current
+// rate. It returns when the last byte is due, which is when the next may be sent. A
+// wait that ends late, as on a busy machine, does not lower the rate.
+func (v *valve) pace(bytes int, began time.Time) (due time.Time) {
 	for {
 		s, changed := v.now()
 		if s.over || s.half || s.rate <= 0 {
-			return
+			return began
 		}
-		left := time.Duration(bytes)*time.Second/time.Duration(s.rate) - time.Since(began)
+		due = began.Add(time.Duration(bytes) * time.Second / time.Duration(s.rate))
+		left := time.Until(due)
 		if left <= 0 {
-			return
+			return due
 		}
 		timer := time.NewTimer(left)
 		select {
