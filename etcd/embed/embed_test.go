@@ -108,6 +108,7 @@ func TestEmbed_BadConfig(t *testing.T) {
 	for want, cfg := range map[string]embed.Config{
 		"Listen":          {Listen: "localhost"},
 		"Tick":            {Tick: time.Hour},
+		"BcryptCost":      {BcryptCost: 3},
 		"Compaction":      {Compaction: time.Millisecond},
 		"TLS certificate": {TLS: &embed.TLS{CertFile: "nowhere", KeyFile: "nowhere"}},
 	} {

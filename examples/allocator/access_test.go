@@ -60,7 +60,7 @@ func TestAccess_TLSAndUsers(t *testing.T) {
 	serverCA, serverCert, serverKey := certificate(t, "server")
 	clientCA, cert, key := certificate(t, "client")
 	server, err := embed.Start(t.Context(), embed.Config{
-		Dir: t.TempDir(), NoFsync: true,
+		Dir: t.TempDir(), NoFsync: true, BcryptCost: 4,
 		TLS: &embed.TLS{CertFile: serverCert, KeyFile: serverKey, ClientCAFile: clientCA},
 	})
 	require.NoError(t, err)
@@ -69,8 +69,7 @@ func TestAccess_TLSAndUsers(t *testing.T) {
 	require.NoError(t, err)
 	users(t, config, "app", "pass word")
 
-	const slow = "60s" // etcd checks a password at each keepalive, which is slow
-	known := []string{"-etcd", server.Endpoint(), "-etcd-ca", serverCA, "-etcd-cert", cert, "-etcd-key", key, "-lease", slow}
+	known := []string{"-etcd", server.Endpoint(), "-etcd-ca", serverCA, "-etcd-cert", cert, "-etcd-key", key, "-lease", "60s"}
 	file := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(file, []byte("pass word\n"), 0o600))
 	a := start(t, "a", append(known, "-etcd-user", "app", "-etcd-password-file", file)...)
