@@ -121,9 +121,20 @@ func TestW5_KeepalivesShareAStream(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 
+	const length = 2 * time.Second
+	var sent, inTime atomic.Int64
 	acknowledged := make(chan struct{}, 100)
-	sending := func() func() { return func() { acknowledged <- struct{}{} } }
-	h, err := grant(t.Context(), c, slog.New(slog.DiscardHandler), 2*time.Second, sending)
+	sending := func() func() {
+		sent.Add(1)
+		at := time.Now()
+		return func() {
+			if time.Since(at) < length/6 {
+				inTime.Add(1)
+			}
+			acknowledged <- struct{}{}
+		}
+	}
+	h, err := grant(t.Context(), c, slog.New(slog.DiscardHandler), length, sending)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
@@ -132,7 +143,9 @@ func TestW5_KeepalivesShareAStream(t *testing.T) {
 	for range 5 {
 		<-acknowledged
 	}
-	require.EqualValues(t, 1, streams.Load())
+	opened := streams.Load()
+	late := sent.Load() - inTime.Load() // on a busy machine
+	require.LessOrEqual(t, opened, 1+late)
 
 	p.Cut(netfault.Down)
 	<-time.After(h.length / 2)
@@ -141,7 +154,7 @@ func TestW5_KeepalivesShareAStream(t *testing.T) {
 		<-acknowledged
 	}
 	<-acknowledged
-	require.Greater(t, streams.Load(), int64(1))
+	require.Greater(t, streams.Load(), opened)
 	stop(enough)
 	require.ErrorIs(t, <-kept, enough)
 }

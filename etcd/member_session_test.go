@@ -126,16 +126,20 @@ func TestE5_StaleAssignmentIsNotTaken(t *testing.T) {
 func TestE5_StaleAssignmentAfterARejoin(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
-	a := s.startMember(client, "a", 2*time.Second)
+	a := s.startMember(client, "a", 20*time.Second)
 	before := a.joined()
-	l := s.elect(s.connect(), "l1", 5*time.Second)
+	l := s.elect(s.connect(), "l1", 20*time.Second)
 	l.list(1, before)
 	require.NoError(t, l.add(1, before, "t"))
 
 	cable.Cut(netfault.Both)
-	s.eventually("the lease expires", func() bool { return !s.there("/work/members/a") })
-	// The lease has deleted the assignments, so the test puts a stale one.
-	_, err := s.client.Put(t.Context(), "/work/assigned/a/t",
+	// Its lease ends as if it had expired, which deletes the assignments. So the test
+	// puts a stale one.
+	key, err := s.client.Get(t.Context(), "/work/members/a")
+	require.NoError(t, err)
+	_, err = s.client.Revoke(t.Context(), clientv3.LeaseID(key.Kvs[0].Lease))
+	require.NoError(t, err)
+	_, err = s.client.Put(t.Context(), "/work/assigned/a/t",
 		fmt.Sprintf(`{"epoch":%d,"term":1,"member":%d}`, l.leader.Epoch(), before.Incarnation))
 	require.NoError(t, err)
 	cable.Heal()
