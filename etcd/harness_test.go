@@ -32,12 +32,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// startServer starts a server with short ticks and without fsync.
+// startServer starts a server with short ticks, by which it serves within some 20 ms,
+// and without fsync.
 func startServer(t testing.TB, cfg embed.Config) *embed.Server {
 	t.Helper()
 	cfg.NoFsync = true
 	if cfg.Tick == 0 {
-		cfg.Tick = 10 * time.Millisecond
+		cfg.Tick = 2 * time.Millisecond
 	}
 	s, err := embed.Start(t.Context(), cfg)
 	require.NoError(t, err)

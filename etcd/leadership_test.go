@@ -139,7 +139,7 @@ func TestE3_FeedKnowsWhatWasWrittenBeforeTheElection(t *testing.T) {
 	})
 	k := stand(t, c, "a")
 	known := make(map[string]bool)
-	for range 5 {
+	for range 3 {
 		l := k.elected()
 		o := newTold()
 		require.NoError(t, r.Feed(t.Context(), l, o))

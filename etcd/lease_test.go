@@ -21,7 +21,7 @@ import (
 // startProxy starts a server, and returns a proxy before it.
 func startProxy(t *testing.T) *netfault.Proxy {
 	t.Helper()
-	s, err := embed.Start(t.Context(), embed.Config{NoFsync: true, Tick: 10 * time.Millisecond})
+	s, err := embed.Start(t.Context(), embed.Config{NoFsync: true, Tick: 2 * time.Millisecond})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	p, err := netfault.New(strings.TrimPrefix(s.Endpoint(), "http://"))

@@ -84,7 +84,7 @@ func TestW6_TheLeaseIsLostWhileItDrains(t *testing.T) {
 	s := newStage(t)
 	s.startOther()
 	line, cable := s.behind()
-	a := s.startMember(line, "a", 5*time.Second)
+	a := s.startMember(line, "a", 3*time.Second)
 	l := s.elect(s.client, "l1", 5*time.Second)
 	require.NoError(t, l.add(1, a.joined(), "t"))
 	closed := make(chan error, 1)

@@ -134,6 +134,7 @@ func TestE7_SlowWatcherHearsTheLatest(t *testing.T) {
 }
 
 func TestE7_SurvivesCutsAndAnotherCluster(t *testing.T) {
+	t.Parallel() // it mostly waits, without a lease
 	s := startServer(t, embed.Config{})
 	direct := newClient(t, clientConfig(s.Endpoint()))
 	c, p := startProxy(t, s)

@@ -86,6 +86,7 @@ func newMember(t *testing.T, c *clientv3.Client, name string, opts ...etcd.Optio
 }
 
 func TestE1_UnreachableEndpointsAreNamed(t *testing.T) {
+	t.Parallel() // it mostly waits, without a lease
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, but never answers
 	require.NoError(t, err)
 	defer silent.Close()
@@ -109,6 +110,7 @@ func TestE1_UnreachableEndpointsAreNamed(t *testing.T) {
 }
 
 func TestE1_UnreachableSaysWhy(t *testing.T) {
+	t.Parallel() // it mostly waits, without a lease
 	_, err := newRegistry(t, newClient(t, clientConfig(nowhere(t))), etcd.WithDialTimeout(time.Second)).Get(t.Context(), "a")
 	require.ErrorIs(t, err, etcd.ErrUnreachable)
 	require.ErrorContains(t, err, "connection refused")
@@ -279,6 +281,7 @@ func TestE1_BadOptions(t *testing.T) {
 }
 
 func TestE2_LeaseShorterThanEtcdGrants(t *testing.T) {
+	t.Parallel() // it mostly waits, without a lease
 	s := startServer(t, embed.Config{Tick: 100 * time.Millisecond}) // etcd's default
 	c := newClient(t, clientConfig(s.Endpoint()))
 	k := stand(t, c, "a", etcd.WithLeaseDuration(time.Second))
@@ -346,6 +349,7 @@ func (a *authority) sign(name string) (certFile, keyFile string) {
 }
 
 func TestE1_TLS(t *testing.T) {
+	t.Parallel() // it mostly waits, under a long lease
 	ca := newAuthority(t)
 	certFile, keyFile := ca.sign("server")
 	s := startServer(t, embed.Config{TLS: &embed.TLS{
@@ -361,7 +365,7 @@ func TestE1_TLS(t *testing.T) {
 	}
 
 	c := connect(&tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{clientCert}})
-	stand(t, c, "a").elected()
+	stand(t, c, "a", etcd.WithLeaseDuration(time.Minute)).elected()
 	_, err = newRegistry(t, c).Create(t.Context(), etcd.Item{Name: "a"})
 	require.NoError(t, err)
 

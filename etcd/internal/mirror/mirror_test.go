@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func server(t *testing.T, cfg embed.Config) *embed.Server {
 	t.Helper()
-	cfg.NoFsync, cfg.Tick = true, 10*time.Millisecond
+	cfg.NoFsync, cfg.Tick = true, 2*time.Millisecond
 	s, err := embed.Start(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -147,6 +147,7 @@ func put(t *testing.T, c *clientv3.Client, key, value string) int64 {
 }
 
 func TestE6_PagesAreOneRevision(t *testing.T) {
+	t.Parallel()
 	c := client(t, server(t, embed.Config{}).Endpoint())
 	var ops []clientv3.Op
 	for i := range 2500 {
@@ -164,6 +165,7 @@ func TestE6_PagesAreOneRevision(t *testing.T) {
 }
 
 func TestE6_FirstCallIsTheWholeStateEvenIfEmpty(t *testing.T) {
+	t.Parallel()
 	c := client(t, server(t, embed.Config{}).Endpoint())
 	got := follow(t, c)
 	require.NoError(t, got.m.Reached(t.Context(), 1))
@@ -176,6 +178,7 @@ func TestE6_FirstCallIsTheWholeStateEvenIfEmpty(t *testing.T) {
 }
 
 func TestE6_ValuesThatAreNotKept(t *testing.T) {
+	t.Parallel()
 	c := client(t, server(t, embed.Config{}).Endpoint())
 	for _, k := range []string{"a", "b", "c", "d"} {
 		put(t, c, "/a/"+k, k)
@@ -226,6 +229,7 @@ func burst(t *testing.T, c *clientv3.Client) {
 }
 
 func TestE6_Burst(t *testing.T) {
+	t.Parallel()
 	c := client(t, server(t, embed.Config{}).Endpoint())
 	got := follow(t, c)
 	burst(t, c)
@@ -235,6 +239,7 @@ func TestE6_Burst(t *testing.T) {
 
 // Connection losses and compactions during a burst.
 func TestE6_BurstThroughCutsAndCompactions(t *testing.T) {
+	t.Parallel()
 	s := server(t, embed.Config{})
 	direct := client(t, s.Endpoint())
 	c, p := cutOff(t, s)
@@ -282,6 +287,7 @@ func cutOff(t *testing.T, s *embed.Server) (*clientv3.Client, *netfault.Proxy) {
 }
 
 func TestE6_CutInTheMiddle(t *testing.T) {
+	t.Parallel()
 	s := server(t, embed.Config{})
 	direct := client(t, s.Endpoint())
 	c, p := cutOff(t, s)
@@ -310,6 +316,7 @@ func TestE6_CutInTheMiddle(t *testing.T) {
 }
 
 func TestE6_CompactedInTheMiddle(t *testing.T) {
+	t.Parallel()
 	s := server(t, embed.Config{})
 	direct := client(t, s.Endpoint())
 	c, p := cutOff(t, s)
@@ -336,6 +343,7 @@ func TestE6_CompactedInTheMiddle(t *testing.T) {
 }
 
 func TestE6_AnotherClusterIsSaid(t *testing.T) {
+	t.Parallel()
 	first := server(t, embed.Config{})
 	c, _ := cutOff(t, first)
 	got := follow(t, c)
@@ -356,6 +364,7 @@ func TestE6_AnotherClusterIsSaid(t *testing.T) {
 }
 
 func TestMirror_EndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	c := client(t, server(t, embed.Config{}).Endpoint())
 	from, end := mirror.Prefix("/a/")
 	m := mirror.New(c, mirror.Options{From: from, End: end})
