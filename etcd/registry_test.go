@@ -457,7 +457,7 @@ func TestE6_RegistryBurst(t *testing.T) {
 	r := newRegistry(t, newClient(t, clientConfig(s.Endpoint())))
 	through, p := startProxy(t, s)
 	h := watch(t, newRegistry(t, through))
-	const writers, each = 20, 500
+	const writers, each = 20, 200
 	var wg sync.WaitGroup
 	for w := range writers {
 		wg.Go(func() {
@@ -473,7 +473,7 @@ func TestE6_RegistryBurst(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if w == 0 && i%100 == 50 {
+				if w == 0 && i%40 == 20 {
 					p.Reset()
 				}
 			}

@@ -76,9 +76,9 @@ func TestREADME_ProgramIsTheExample(t *testing.T) {
 
 	file := filepath.Join(t.TempDir(), "main.go")
 	require.NoError(t, os.WriteFile(file, []byte(program), 0o600))
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", os.DevNull, file)
-	build.Dir = ".."
-	out, err := build.CombinedOutput()
+	vet := exec.CommandContext(t.Context(), "go", "vet", file) // it compiles, except for the linking
+	vet.Dir = ".."
+	out, err := vet.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
 

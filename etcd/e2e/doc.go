@@ -3,7 +3,7 @@
 // records its starts and stops in a journal. The journal is then checked: no task
 // may ever run in two places.
 //
-//	go test ./etcd/e2e -e2e.rounds=200 -v
+//	go test ./etcd/e2e -proof.rounds=200 -v
 //
 // The default is 3 rounds.
 package e2e

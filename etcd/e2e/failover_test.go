@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	rounds = flag.Int("e2e.rounds", 3, "number of `rounds` of faults in the longest test")
-	seed   = flag.Uint64("e2e.seed", 1, "the `seed` of the random faults")
+	rounds = flag.Int("proof.rounds", 2, "number of `rounds` of faults in the longest test")
+	seed   = flag.Uint64("proof.seed", 1, "the `seed` of the random faults")
 )
 
 const tasks = 200

@@ -22,7 +22,7 @@ import (
 	"github.com/f8949c05/orchestrator/recruit"
 )
 
-var lasts = flag.Duration("recruit.for", 3*time.Second, "how long the test against a model takes")
+var lasts = flag.Duration("recruit.for", time.Second, "how long the test against a model takes")
 
 const (
 	goroutines  = 100

@@ -5,7 +5,7 @@
 // with the guarantees: no task ever runs in two places, none is lost, and none is
 // recorded twice.
 //
-//	go test ./communicator/grpc/e2e -e2e.rounds=100 -v
+//	go test ./communicator/grpc/e2e -proof.rounds=100 -v
 //
-// The default is 3 rounds. The flag -e2e.seed selects other faults.
+// The default is 3 rounds. The flag -proof.seed selects other faults.
 package e2e

@@ -248,7 +248,7 @@ func (c *countingConn) Write(b []byte) (int, error) {
 
 // The manager reads little of a long answer.
 func TestR3_LittleOfALongAnswerIsTakenIn(t *testing.T) {
-	_, manager := manage(t)
+	_, manager := manage(t, probedWithin(time.Second))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	answer := grpctest.Filled(9)
