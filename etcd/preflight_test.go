@@ -86,7 +86,7 @@ func newMember(t *testing.T, c *clientv3.Client, name string, opts ...etcd.Optio
 }
 
 func TestE1_UnreachableEndpointsAreNamed(t *testing.T) {
-	t.Parallel() // it mostly waits, without a lease
+	t.Parallel()                                    // it mostly waits, without a lease
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, but never answers
 	require.NoError(t, err)
 	defer silent.Close()
@@ -281,7 +281,7 @@ func TestE1_BadOptions(t *testing.T) {
 }
 
 func TestE2_LeaseShorterThanEtcdGrants(t *testing.T) {
-	t.Parallel() // it mostly waits, without a lease
+	t.Parallel()                                                    // it mostly waits, without a lease
 	s := startServer(t, embed.Config{Tick: 100 * time.Millisecond}) // etcd's default
 	c := newClient(t, clientConfig(s.Endpoint()))
 	k := stand(t, c, "a", etcd.WithLeaseDuration(time.Second))

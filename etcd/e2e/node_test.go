@@ -212,9 +212,10 @@ type serverSettings struct {
 }
 
 // runServer is the main function of etcd's process. It serves until it is killed.
-// Acknowledged writes are on disk, as by etcd's default.
+// Acknowledged writes are on disk, as by etcd's default. With its short ticks it
+// serves soon.
 func runServer(s serverSettings) error {
-	server, err := embed.Start(context.Background(), embed.Config{Dir: s.Dir, Listen: s.Listen})
+	server, err := embed.Start(context.Background(), embed.Config{Dir: s.Dir, Listen: s.Listen, Tick: 10 * time.Millisecond})
 	if err != nil {
 		return err
 	}

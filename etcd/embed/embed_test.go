@@ -19,8 +19,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// start starts a server, with short ticks unless cfg says otherwise.
 func start(t *testing.T, cfg embed.Config) *embed.Server {
 	t.Helper()
+	if cfg.Tick == 0 {
+		cfg.Tick = 10 * time.Millisecond
+	}
 	s, err := embed.Start(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -59,7 +63,7 @@ func TestEmbed_KeepsWhatItAcknowledged(t *testing.T) {
 }
 
 func TestEmbed_CloseDoesNotWaitForClients(t *testing.T) {
-	s := start(t, embed.Config{Tick: 10 * time.Millisecond, NoFsync: true})
+	s := start(t, embed.Config{NoFsync: true})
 	c := client(t, s)
 	watch := c.Watch(t.Context(), "a", clientv3.WithCreatedNotify())
 	require.True(t, (<-watch).Created)

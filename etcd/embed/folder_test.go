@@ -16,6 +16,7 @@ import (
 )
 
 func TestEmbed_FolderInUse(t *testing.T) {
+	t.Parallel() // it mostly waits
 	dir := t.TempDir()
 	first := start(t, embed.Config{Dir: dir, NoFsync: true})
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

@@ -29,6 +29,7 @@ const fullDisk = "EMBED_TEST_FULL_DISK"
 // A server whose disk is full reports it on stderr and on Err, and ends its process.
 // No acknowledged write is lost.
 func TestE2_AFullDiskEndsTheProcess(t *testing.T) {
+	t.Parallel() // it mostly waits
 	dir := filepath.Join(t.TempDir(), "data")
 	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFillsTheDisk$")
 	c.Env = append(os.Environ(), fullDisk+"="+dir)

@@ -59,12 +59,10 @@ func users(t *testing.T, config clientv3.Config, user, password string) {
 func TestAccess_TLSAndUsers(t *testing.T) {
 	serverCA, serverCert, serverKey := certificate(t, "server")
 	clientCA, cert, key := certificate(t, "client")
-	server, err := embed.Start(t.Context(), embed.Config{
-		Dir: t.TempDir(), NoFsync: true, BcryptCost: 4,
-		TLS: &embed.TLS{CertFile: serverCert, KeyFile: serverKey, ClientCAFile: clientCA},
+	server := startEtcd(t, embed.Config{
+		BcryptCost: 4,
+		TLS:        &embed.TLS{CertFile: serverCert, KeyFile: serverKey, ClientCAFile: clientCA},
 	})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Close()) })
 	config, err := access{ca: serverCA, cert: cert, key: key}.config(server.Endpoints())
 	require.NoError(t, err)
 	users(t, config, "app", "pass word")

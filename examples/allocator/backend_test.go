@@ -21,9 +21,7 @@ import (
 
 func newTasks(t *testing.T) tasks {
 	t.Helper()
-	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	server := startEtcd(t, embed.Config{})
 	client, err := clientv3.New(etcd.ClientConfig(server.Endpoints()...))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })

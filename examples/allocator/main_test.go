@@ -13,10 +13,12 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
@@ -135,9 +137,7 @@ func TestWalkThrough(t *testing.T) {
 
 // The death of the leader affects only its own tasks.
 func TestLeaderKilled(t *testing.T) {
-	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
-	require.NoError(t, err)
-	defer server.Close()
+	server := startEtcd(t, embed.Config{})
 	fleet := map[string]*process{}
 	for _, name := range []string{"a", "b", "c"} {
 		fleet[name] = start(t, name, "-etcd", server.Endpoint())
@@ -198,9 +198,7 @@ func TestRestart_NothingIsLost(t *testing.T) {
 
 func TestBadInput(t *testing.T) {
 	folder := t.TempDir()
-	server, err := embed.Start(t.Context(), embed.Config{Dir: folder, NoFsync: true})
-	require.NoError(t, err)
-	defer server.Close()
+	server := startEtcd(t, embed.Config{Dir: folder})
 	a := start(t, "a", "-etcd", server.Endpoint())
 	a.line("a joined")
 	refuses(t, map[string]refusal{
@@ -222,9 +220,7 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestToken_IsAskedFor(t *testing.T) {
-	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
-	require.NoError(t, err)
-	defer server.Close()
+	server := startEtcd(t, embed.Config{})
 	file := t.TempDir() + "/token"
 	require.NoError(t, os.WriteFile(file, []byte("secret\n"), 0o600))
 	p := start(t, "a", "-etcd", server.Endpoint(), "-token-file", file)
@@ -238,9 +234,7 @@ func TestToken_IsAskedFor(t *testing.T) {
 // Without a token, a process that is reachable from other machines logs a warning,
 // and accepts only its configured host names.
 func TestNoToken_OthersAreKeptOut(t *testing.T) {
-	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
-	require.NoError(t, err)
-	defer server.Close()
+	server := startEtcd(t, embed.Config{})
 	const warning = "API reachable from other machines without a token"
 	open := start(t, "a", "-etcd", server.Endpoint(), "-listen", "0.0.0.0:0", "-hosts", "Allocator.example,10.1.2.3")
 	open.line(warning)
@@ -272,16 +266,17 @@ func TestNoToken_OthersAreKeptOut(t *testing.T) {
 
 // An outage of etcd does not end the process; requests fail with 503.
 func TestAway_IsSaid(t *testing.T) {
-	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
-	require.NoError(t, err)
-	defer server.Close()
+	server := startEtcd(t, embed.Config{})
 	p := start(t, "a", "-etcd", server.Endpoint())
 	p.line("a leads")
 	require.Equal(t, http.StatusOK, p.ask("GET", "/readyz", "", nil))
 	require.NoError(t, server.Close())
-	require.Equal(t, http.StatusServiceUnavailable, p.ask("GET", "/readyz", "", nil))
-	require.Equal(t, http.StatusServiceUnavailable, p.ask("GET", "/workers", "", nil))
-	require.Equal(t, http.StatusServiceUnavailable, p.ask("PUT", "/work/a", "x", nil))
+	var asked sync.WaitGroup // at the same time, because each waits for etcd for seconds
+	for target, method := range map[string]string{"/readyz": "GET", "/workers": "GET", "/work/a": "PUT"} {
+		asked.Go(func() { assert.Equal(t, http.StatusServiceUnavailable, p.ask(method, target, "x", nil), target) })
+	}
+	require.Equal(t, http.StatusOK, p.ask("GET", "/healthz", "", nil), "meanwhile")
+	asked.Wait()
 	require.Equal(t, http.StatusOK, p.ask("GET", "/healthz", "", nil))
 }
 
@@ -358,9 +353,7 @@ func (p *process) ask(method, target, body string, v any) int {
 }
 
 func TestLeave_WaitsForNoLease(t *testing.T) {
-	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
-	require.NoError(t, err)
-	defer server.Close()
+	server := startEtcd(t, embed.Config{})
 	longLived := func(name string) *process {
 		return start(t, name, "-etcd", server.Endpoint(), "-lease", "60s")
 	}

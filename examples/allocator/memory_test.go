@@ -30,9 +30,7 @@ func TestMemory_IsBounded(t *testing.T) {
 		bodies  = 600       // with a megabyte each, twice as much as most
 		most    = 320 << 20 // 64 MiB for requests, 30 for connections, 14 for the running items, and as much garbage
 	)
-	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
-	require.NoError(t, err)
-	defer server.Close()
+	server := startEtcd(t, embed.Config{})
 	p := start(t, "a", "-etcd", server.Endpoint(), "-lease", "60s") // so that leases hold on a busy machine
 	for i := range items {
 		content := strings.Repeat("\x01", api.MaxContent) // JSON needs six bytes for each

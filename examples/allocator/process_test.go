@@ -15,7 +15,23 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/etcd/embed"
 )
+
+// startEtcd starts a server with short ticks, by which it serves soon, and without
+// fsync.
+func startEtcd(t *testing.T, cfg embed.Config) *embed.Server {
+	t.Helper()
+	cfg.NoFsync, cfg.Tick = true, 10*time.Millisecond
+	if cfg.Dir == "" {
+		cfg.Dir = t.TempDir()
+	}
+	server, err := embed.Start(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	return server
+}
 
 type process struct {
 	t       *testing.T

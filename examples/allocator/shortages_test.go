@@ -48,9 +48,7 @@ func TestShortages_OfAPlan(t *testing.T) {
 }
 
 func TestShortages_AreToldByEachProcess(t *testing.T) {
-	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
-	require.NoError(t, err)
-	defer server.Close()
+	server := startEtcd(t, embed.Config{})
 	tells := func(p *process, want ...api.Waiting) {
 		t.Helper()
 		var got struct{ Waiting []api.Waiting }
