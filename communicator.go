@@ -9,7 +9,7 @@ import (
 // Communicator carries calls to the workers. It is the only interface that a user must
 // implement. Package communicator/memory is a cluster in one process for tests,
 // communicator.Func adapts three functions, and communicatortest.Run checks an
-// implementation against each clause below.
+// implementation against the clauses C1 to C7 below.
 //
 // # Concurrency
 //

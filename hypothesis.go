@@ -34,8 +34,8 @@ type Hypothesis[W, T comparable] struct {
 // change in between, two calls return the same until a pause or a grace period ends.
 //
 // Plan returns [ErrNoTerm] before the first term, [ErrUnknownWorker] if h names a worker
-// that was not added, and [ErrInvalid] if a name or a task in h is invalid. It takes a
-// look-up for each task that a worker runs.
+// that was not added, and [ErrInvalid] if a name or a task in h is invalid. It costs
+// one look-up in a map for each task that a worker runs.
 func (o *Orchestrator[W, T]) Plan(h Hypothesis[W, T]) (Plan[W, T], error) {
 	last := o.last.Load()
 	if last == nil {

@@ -288,10 +288,10 @@ func WithMaxPause(d time.Duration) Option {
 	})
 }
 
-// WithSeed decides between workers that could equally well receive a task. Set it in
-// tests that compare plans. The default is a random number drawn by New, so that many
-// small groups over the same workers do not all run on the workers added first. 0
-// prefers the workers added first.
+// WithSeed sets the order in which equally suitable workers receive tasks. Set it in
+// tests that compare plans. 0 prefers the workers added first. The default is a random
+// number drawn by New, so that many small orchestrators over the same workers do not all
+// use the workers added first.
 func WithSeed(n uint64) Option {
 	return option(func(c *config) error {
 		c.seed = n

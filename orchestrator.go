@@ -155,8 +155,8 @@ func (o *Orchestrator[W, T]) ListExpectedTasks() []Task[T] {
 }
 
 // AddWorker adds or redefines a worker. The next term lists a new worker and gives it
-// its share of tasks. An existing worker keeps its state, and drains on if DrainWorker
-// was called. If the name or an option is invalid, AddWorker returns an error that wraps
+// its share of tasks. An existing worker keeps its state, and keeps draining if
+// DrainWorker was called. If the name or an option is invalid, AddWorker returns an error that wraps
 // [ErrInvalid] and changes nothing.
 func (o *Orchestrator[W, T]) AddWorker(name W, opts ...WorkerOption) error {
 	if err := checkName("worker", name); err != nil {
@@ -214,14 +214,16 @@ func (o *Orchestrator[W, T]) UpdateWorkers(workers []Worker[W]) error {
 }
 
 // DrainWorker drains a worker: its tasks move away, and it receives none. A task that no
-// other worker can take stays, and [Orchestrator.LastPlan] gives the reason. DrainWorker
-// returns [ErrUnknownWorker] for a worker that was not added.
+// other worker can take stays, and [Orchestrator.LastPlan] gives the reason. The error
+// wraps [ErrUnknownWorker] if the worker was not added, and [ErrInvalid] if the name is
+// invalid.
 func (o *Orchestrator[W, T]) DrainWorker(name W) error {
 	return o.setDrained(name, true)
 }
 
-// UndrainWorker undoes DrainWorker. A worker that was added as draining drains on. It
-// returns [ErrUnknownWorker] for a worker that was not added.
+// UndrainWorker undoes DrainWorker. A worker that was added as draining keeps
+// draining. The error wraps [ErrUnknownWorker] if the worker was not added, and
+// [ErrInvalid] if the name is invalid.
 func (o *Orchestrator[W, T]) UndrainWorker(name W) error {
 	return o.setDrained(name, false)
 }

@@ -12,8 +12,8 @@ import (
 
 // Item is a task of the registry.
 type Item struct {
-	Name    string // 1 to 1024 bytes, any
-	Content []byte // 0 to MaxContent bytes, any
+	Name    string // 1 to 1024 arbitrary bytes
+	Content []byte // 0 to MaxContent arbitrary bytes
 	// Settings has Instances of at least 1 when it is read.
 	Settings orchestrator.TaskSettings
 	// Revision is the revision of the content's last change; 0 if the task does not

@@ -27,7 +27,7 @@ type WorkerID struct {
 // String returns the name.
 func (w WorkerID) String() string { return w.Name }
 
-// MarshalText returns the name. JSON shows a WorkerID by it too.
+// MarshalText returns the name, which also represents a WorkerID in JSON.
 func (w WorkerID) MarshalText() ([]byte, error) { return []byte(w.Name), nil }
 
 // MemberState describes a worker that is a member.

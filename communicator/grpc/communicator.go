@@ -104,7 +104,7 @@ func (c *Communicator) Connect(w WorkerID, address string) error {
 
 // Disconnect forgets a worker, and returns immediately. Calls under way end within a
 // second; the changes of those that are cut off may or may not have been made. An
-// unknown worker is not an error.
+// unknown worker is ignored.
 func (c *Communicator) Disconnect(w WorkerID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

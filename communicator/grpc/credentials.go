@@ -41,9 +41,8 @@ var ErrPlaintext = peer.ErrPlaintext
 // not match, such as a new certificate beside the old key, the last matching set is
 // used, and the problem is logged.
 //
-// A connection may outlive the files that it was made with, for the hour or so that
-// connections last. It never outlives the certificates: it ends when one of them
-// expires.
+// A connection may outlive the files that it was made with, by about 70 minutes at most.
+// It never outlives the certificates: it ends when one of them expires.
 //
 // When a manager.Manager, a manager.Member or a [Server] starts, it logs at Info until
 // when its certificate is valid. Once less than a tenth of the lifetime is left, it

@@ -204,7 +204,7 @@ type config struct {
 // [New] returns their errors. A function given to worker.WithCompletion is called
 // for the tasks of every worker.
 //
-// Default: none.
+// By default there are none.
 func WithWorkerOptions(opts ...worker.Option) Option {
 	return optionFunc(func(c *config) { c.worker = append(c.worker, opts...) })
 }
@@ -212,7 +212,7 @@ func WithWorkerOptions(opts ...worker.Option) Option {
 // WithReadiness makes the function that runs the tasks responsible for calling
 // worker.Ready. The Add that started a task does not return before.
 //
-// Default: a task is ready once it runs.
+// By default a task is ready as soon as it runs.
 func WithReadiness() Option {
 	return optionFunc(func(c *config) { c.readiness = true })
 }

@@ -156,7 +156,7 @@ func (c *Cluster[W, T]) Running(task T) []W {
 }
 
 // RunsOn returns the tasks that run on a worker now, in the order of their starts.
-// The slice is the caller's.
+// The caller owns the slice.
 func (c *Cluster[W, T]) RunsOn(name W) []T {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,7 +176,7 @@ func (c *Cluster[W, T]) Counts(task T) Counts {
 	return Counts{}
 }
 
-// Events returns all events so far, in order. The slice is the caller's.
+// Events returns all events so far, in order. The caller owns the slice.
 func (c *Cluster[W, T]) Events() []Event[W, T] {
 	c.mu.Lock()
 	defer c.mu.Unlock()

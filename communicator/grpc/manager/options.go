@@ -117,7 +117,7 @@ func (f memberOptionFunc) ApplyMember(s *option.Member) { f(s) }
 // worker. It is needed if that is not the listener's address, because the worker
 // listens on every address or is behind an address translation.
 //
-// Default: the listener's address.
+// The default is the listener's address.
 func WithAdvertise(address string) MemberOption {
 	return memberOptionFunc(func(s *option.Member) {
 		if err := identity.CheckAddress(address); err != nil {
