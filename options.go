@@ -90,9 +90,8 @@ func newConfig(opts []Option) (config, error) {
 	return c, errors.Join(errs...)
 }
 
-// CheckOptions returns the error that [New] would return for the options: all problems
-// with them, joined. It is for programs that take options now and call New later, such as
-// when they are elected.
+// CheckOptions returns the error that [New] would return for opts: all problems with them,
+// joined. Use it to check options early if New is called later, such as after an election.
 func CheckOptions(opts ...Option) error {
 	_, err := newConfig(opts)
 	return err

@@ -20,8 +20,8 @@ type Task[T comparable] struct {
 	Handoff Handoff
 }
 
-// TaskSettings states how a task runs, without its name. Packages that store tasks share
-// it. The zero value is one instance with the handoff of [WithHandoff].
+// TaskSettings holds the settings of a task without its name, for packages that store
+// tasks. The zero value is one instance with the handoff of [WithHandoff].
 type TaskSettings struct {
 	Instances int // as in [Task]
 	Handoff   Handoff
@@ -35,9 +35,9 @@ func (s TaskSettings) Check() error {
 	return s.Handoff.check()
 }
 
-// Whole returns the same settings with Instances of at least 1, so that equal settings
+// Normalized returns the same settings with Instances of at least 1, so that equal settings
 // compare as equal.
-func (s TaskSettings) Whole() TaskSettings {
+func (s TaskSettings) Normalized() TaskSettings {
 	s.Instances = max(s.Instances, 1)
 	return s
 }
@@ -81,7 +81,7 @@ func (s *TaskSettings) UnmarshalJSON(data []byte) error {
 	if err := read.Check(); err != nil {
 		return err
 	}
-	*s = read.Whole()
+	*s = read.Normalized()
 	return nil
 }
 

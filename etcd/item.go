@@ -31,13 +31,13 @@ func (i Item) sameContent(old Item) bool {
 
 // sameSettings reports whether old exists and has the item's settings.
 func (i Item) sameSettings(old Item) bool {
-	return old.Revision != 0 && i.Settings.Whole() == old.Settings.Whole()
+	return old.Revision != 0 && i.Settings.Normalized() == old.Settings.Normalized()
 }
 
 // storedOver returns the item as it can be read after a transaction at the revision
 // has replaced old by it.
 func (i Item) storedOver(old Item, revision int64) Item {
-	i.Settings = i.Settings.Whole()
+	i.Settings = i.Settings.Normalized()
 	if !i.sameContent(old) {
 		i.Revision = revision
 	} else {
@@ -56,7 +56,7 @@ func (i Item) storedOver(old Item, revision int64) Item {
 
 // isDefault reports whether the settings are the default, which is not stored.
 func isDefault(s orchestrator.TaskSettings) bool {
-	return s.Whole() == orchestrator.TaskSettings{}.Whole()
+	return s.Normalized() == orchestrator.TaskSettings{}.Normalized()
 }
 
 // ItemChange is a change of one task.
@@ -91,7 +91,7 @@ func (c *registryCache) apply(changes []mirror.Change) []ItemChange {
 		}
 		item := c.items[name]
 		if item == nil {
-			item = &ItemChange{Name: name, Settings: orchestrator.TaskSettings{}.Whole()}
+			item = &ItemChange{Name: name, Settings: orchestrator.TaskSettings{}.Normalized()}
 			c.items[name] = item
 		}
 		if _, ok := before[name]; !ok {
@@ -104,7 +104,7 @@ func (c *registryCache) apply(changes []mirror.Change) []ItemChange {
 		case kind == keys.Registry:
 			item.Revision = ch.New.Mod
 		case ch.New == nil:
-			item.Settings = orchestrator.TaskSettings{}.Whole()
+			item.Settings = orchestrator.TaskSettings{}.Normalized()
 		default:
 			item.Settings = c.registry.readSettings(name, ch.New.Value)
 		}

@@ -105,8 +105,8 @@ func (f option) apply(s *settings) { f(s) }
 
 func (f option) applyElection(s *electionSettings) { f(&s.settings) }
 
-// WithOptions returns an Option that applies several, in their order. It passes the
-// same options to constructors that have further ones of their own.
+// WithOptions returns an Option that applies opts in their order. Use it to give the same
+// slice of Options to several constructors, which also take options of their own.
 func WithOptions(opts ...Option) Option {
 	opts = slices.Clone(opts)
 	return option(func(s *settings) {

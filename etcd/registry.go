@@ -165,7 +165,7 @@ func (r *Registry) Get(ctx context.Context, name string) (Item, error) {
 	if len(contents) == 0 {
 		return Item{}, fmt.Errorf("%w: %q", ErrNotFound, name)
 	}
-	item := Item{Name: name, Content: contents[0].Value, Settings: orchestrator.TaskSettings{}.Whole(), Revision: contents[0].ModRevision}
+	item := Item{Name: name, Content: contents[0].Value, Settings: orchestrator.TaskSettings{}.Normalized(), Revision: contents[0].ModRevision}
 	if len(settings) > 0 {
 		item.Settings, item.SettingsRevision = r.readSettings(name, settings[0].Value), settings[0].ModRevision
 	}
@@ -209,7 +209,7 @@ func (r *Registry) List(ctx context.Context, after string, limit int) ([]Item, e
 			// there.
 			if _, _, name, ok := r.layout.Parse(string(kv.Key)); ok {
 				index[name] = len(items)
-				items = append(items, Item{Name: name, Content: kv.Value, Settings: orchestrator.TaskSettings{}.Whole(), Revision: kv.ModRevision})
+				items = append(items, Item{Name: name, Content: kv.Value, Settings: orchestrator.TaskSettings{}.Normalized(), Revision: kv.ModRevision})
 			}
 		}
 	}
@@ -384,7 +384,7 @@ func (r *Registry) readSettings(name string, value []byte) orchestrator.TaskSett
 	var s orchestrator.TaskSettings
 	if err := json.Unmarshal(value, &s); err != nil {
 		r.logger.Warn("settings unreadable, using the default", "task", name, "err", err)
-		return orchestrator.TaskSettings{}.Whole()
+		return orchestrator.TaskSettings{}.Normalized()
 	}
 	return s
 }

@@ -43,8 +43,8 @@ type communicatorOptionFunc func(*option.Communicator)
 
 func (f communicatorOptionFunc) ApplyCommunicator(s *option.Communicator) { f(s) }
 
-// WithOptions returns an Option that applies several, in their order. It passes the
-// same options to constructors that have further ones of their own.
+// WithOptions returns an Option that applies opts in their order. Use it to give the same
+// slice of Options to several constructors, which also take options of their own.
 func WithOptions(opts ...Option) Option {
 	opts = slices.Clone(opts)
 	return optionFunc(func(s *peer.Settings) {

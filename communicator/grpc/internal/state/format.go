@@ -213,7 +213,7 @@ func (j taskJSON) task(name string, content []byte) (*Task, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	return NewTask(Item{Name: name, Content: content, Settings: s.Whole(), Revision: j.Revision}), nil
+	return NewTask(Item{Name: name, Content: content, Settings: s.Normalized(), Revision: j.Revision}), nil
 }
 
 // NewTask returns a task for an item. The task owns the item's content.

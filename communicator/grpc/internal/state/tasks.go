@@ -20,7 +20,7 @@ func (s *State) Put(tasks []*Task) []Item {
 
 func (s *State) putOne(t *Task) Item {
 	next := *t
-	next.Settings = t.Settings.Whole()
+	next.Settings = t.Settings.Normalized()
 	if done := s.done[t.Name]; done != nil {
 		if done.sum == t.sum {
 			next.Revision = done.Revision
