@@ -94,13 +94,14 @@
 //   - P1: Each task runs on as many different workers as wanted, if that many can take it.
 //   - P2: The numbers of tasks on open workers differ by at most one, or are as even as
 //     pinned tasks allow.
-//   - P3: The plan needs the fewest starts possible.
+//   - P3: The plan needs the fewest starts possible. With quarantined workers or pinned
+//     tasks it may need a few more.
 //   - P4: A surplus instance stops only if more than wanted are on answering workers.
 //   - P5: Equal inputs have equal plans.
 //   - P6: Planning again on the result changes nothing.
 //   - P7: Each change, and each instance without a place, has a reason ([Plan]).
 //   - P8: [TermStats].LowerBound is the fewest starts possible.
-//   - P24: A pinned task ([Pin]) is moved neither for an even spread nor for a drain.
+//   - P24: A pinned task ([Pin]) is not moved for an even spread, and a drain waits for it.
 //
 // # Limits
 //
