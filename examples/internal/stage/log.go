@@ -36,19 +36,19 @@ func (l *Log) Say(format string, args ...any) { l.write("", format, args...) }
 func (l *Log) write(before, format string, args ...any) {
 	stamp := fmt.Sprintf("%6.1fs  ", time.Since(l.began).Seconds())
 	indent := strings.Repeat(" ", len(stamp)+2)
-	text := before
+	var lines []string
 	line := stamp + fmt.Sprintf(format, args...)
 	for utf8.RuneCountInString(line) > columns {
 		at := strings.LastIndexByte(string([]rune(line)[:columns+1]), ' ')
 		if at <= len(indent) {
 			break // a word that is too long stays whole
 		}
-		text += line[:at] + "\n"
+		lines = append(lines, line[:at])
 		line = indent + line[at+1:]
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, _ = io.WriteString(l.out, text+line+"\n")
+	_, _ = io.WriteString(l.out, before+strings.Join(append(lines, line), "\n")+"\n")
 }
 
 // SayChanges writes a line for all changes of the same kind, reason and outcome
