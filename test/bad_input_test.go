@@ -125,22 +125,20 @@ func TestT15_BadInput_Expectations(t *testing.T) {
 		{"drain an unknown worker", func(o *leader) error { return o.DrainWorker("stranger") }, []string{"unknown worker", "stranger"}},
 		{"undrain an unknown worker", func(o *leader) error { return o.UndrainWorker("stranger") }, []string{"unknown worker", "stranger"}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
-				before := f.ListExpectedTasks()
+		t.Run(test.name, bubble(given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
+			before := f.ListExpectedTasks()
 
-				err := test.call(f.Orchestrator)
-				require.Error(t, err)
-				require.True(t, errors.Is(err, orchestrator.ErrInvalid) || errors.Is(err, orchestrator.ErrUnknownWorker), "%v", err)
-				for _, text := range test.text {
-					require.ErrorContains(t, err, text)
-				}
-				require.Equal(t, before, f.ListExpectedTasks())
-				f.requireSettled()
-				require.Len(t, f.LastActual(), 2)
-				require.Zero(t, f.LastPlan().Stats.Workers.Draining)
-			})
-		})
+			err := test.call(f.Orchestrator)
+			require.Error(t, err)
+			require.True(t, errors.Is(err, orchestrator.ErrInvalid) || errors.Is(err, orchestrator.ErrUnknownWorker), "%v", err)
+			for _, text := range test.text {
+				require.ErrorContains(t, err, text)
+			}
+			require.Equal(t, before, f.ListExpectedTasks())
+			f.requireSettled()
+			require.Len(t, f.LastActual(), 2)
+			require.Zero(t, f.LastPlan().Stats.Workers.Draining)
+		}))
 	}
 }
 

@@ -77,13 +77,11 @@ func TestT6_DoneByDeadline(t *testing.T) {
 // A context that ends as the last worker answers has ended before the writes.
 func TestT6_DoneBetweenListingAndWrites(t *testing.T) {
 	for i := range 20 {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			inBubble(t, given{workers: 3, expected: 6}, func(t *testing.T, f *fleet) {
-				ctx := f.cutAt(errShutdown, func(c call) bool { return c.Op == orchestrator.OpList && c.Worker == "w3" })
-				require.ErrorIs(t, f.NextTerm(ctx), errShutdown)
-				require.Empty(t, f.writes())
-			})
-		})
+		t.Run(fmt.Sprint(i), bubble(given{workers: 3, expected: 6}, func(t *testing.T, f *fleet) {
+			ctx := f.cutAt(errShutdown, func(c call) bool { return c.Op == orchestrator.OpList && c.Worker == "w3" })
+			require.ErrorIs(t, f.NextTerm(ctx), errShutdown)
+			require.Empty(t, f.writes())
+		}))
 	}
 }
 
@@ -105,33 +103,31 @@ func TestT6_TheNextTermIsAWholeOne(t *testing.T) {
 // begins.
 func TestT6_DoneDuringTheWrites(t *testing.T) {
 	for _, handoff := range []orchestrator.Handoff{orchestrator.StopThenStart, orchestrator.StartThenStop} {
-		t.Run(handoff.String(), func(t *testing.T) {
-			inBubble(t, given{workers: 1, running: 4, opts: options{orchestrator.WithHandoff(handoff)}}, func(t *testing.T, f *fleet) {
-				f.join("w2")
-				ctx, cancel := context.WithCancelCause(t.Context())
-				f.intercept(onWrites(func(ctx context.Context) error {
-					cancel(errShutdown) // during the first half of the first move
-					time.Sleep(timeout - time.Second)
-					return ctx.Err() // its own context goes on
-				}))
-				var err error
-				d := took(func() { err = f.NextTerm(ctx) })
-				require.ErrorIs(t, err, errShutdown)
-				require.Equal(t, 2*(timeout-time.Second), d)
-				require.Len(t, f.writes(), 2, "both halves of one move, and no other")
-				require.Equal(t, []int{3, 1}, f.loads())
+		t.Run(handoff.String(), bubble(given{workers: 1, running: 4, opts: options{orchestrator.WithHandoff(handoff)}}, func(t *testing.T, f *fleet) {
+			f.join("w2")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			f.intercept(onWrites(func(ctx context.Context) error {
+				cancel(errShutdown) // during the first half of the first move
+				time.Sleep(timeout - time.Second)
+				return ctx.Err() // its own context goes on
+			}))
+			var err error
+			d := took(func() { err = f.NextTerm(ctx) })
+			require.ErrorIs(t, err, errShutdown)
+			require.Equal(t, 2*(timeout-time.Second), d)
+			require.Len(t, f.writes(), 2, "both halves of one move, and no other")
+			require.Equal(t, []int{3, 1}, f.loads())
 
-				var term *orchestrator.TermError
-				require.ErrorAs(t, err, &term)
-				require.ErrorIs(t, term.Failures[0], errShutdown, "the cause comes first")
-				require.Len(t, term.Failures, 1)
-				require.Equal(t, map[orchestrator.Outcome]int{orchestrator.OutcomeDone: 1, orchestrator.OutcomeSkipped: 1}, f.outcomes())
+			var term *orchestrator.TermError
+			require.ErrorAs(t, err, &term)
+			require.ErrorIs(t, term.Failures[0], errShutdown, "the cause comes first")
+			require.Len(t, term.Failures, 1)
+			require.Equal(t, map[orchestrator.Outcome]int{orchestrator.OutcomeDone: 1, orchestrator.OutcomeSkipped: 1}, f.outcomes())
 
-				f.intercept(nil)
-				f.term()
-				f.requireSettled()
-			})
-		})
+			f.intercept(nil)
+			f.term()
+			f.requireSettled()
+		}))
 	}
 }
 
@@ -159,13 +155,11 @@ func TestT6_GiveBackIsCarriedThrough(t *testing.T) {
 // Nothing begins after the context has ended, not even in the same instant.
 func TestT6_NothingBeginsOnceDone(t *testing.T) {
 	for i := range 20 {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			inBubble(t, given{workers: 1, expected: 20}, func(t *testing.T, f *fleet) {
-				ctx := f.cutAt(errShutdown, func(c call) bool { return c.Op == orchestrator.OpAdd })
-				require.ErrorIs(t, f.NextTerm(ctx), errShutdown)
-				require.Len(t, f.writes(), 1)
-			})
-		})
+		t.Run(fmt.Sprint(i), bubble(given{workers: 1, expected: 20}, func(t *testing.T, f *fleet) {
+			ctx := f.cutAt(errShutdown, func(c call) bool { return c.Op == orchestrator.OpAdd })
+			require.ErrorIs(t, f.NextTerm(ctx), errShutdown)
+			require.Len(t, f.writes(), 1)
+		}))
 	}
 }
 
@@ -190,18 +184,16 @@ func TestT6_DeposedCancelsAtOnce(t *testing.T) {
 // and nothing is given back: that is for the other leader to do.
 func TestT6_WorkerSaysDeposed(t *testing.T) {
 	for _, op := range []orchestrator.Op{orchestrator.OpList, orchestrator.OpRemove, orchestrator.OpAdd} {
-		t.Run(op.String(), func(t *testing.T) {
-			inBubble(t, given{workers: 1, running: 6}, func(t *testing.T, f *fleet) {
-				f.join("w2")
-				f.intercept(on(op, "", "", fails(fmt.Errorf("epoch 7: %w", orchestrator.ErrDeposed))))
-				d, err := f.timedTerm()
-				require.ErrorIs(t, err, orchestrator.ErrDeposed)
-				require.Zero(t, d)
-				require.Len(t, f.writes(), map[orchestrator.Op]int{
-					orchestrator.OpList: 0, orchestrator.OpRemove: 1, orchestrator.OpAdd: 2,
-				}[op], "%v", f.writes())
-			})
-		})
+		t.Run(op.String(), bubble(given{workers: 1, running: 6}, func(t *testing.T, f *fleet) {
+			f.join("w2")
+			f.intercept(on(op, "", "", fails(fmt.Errorf("epoch 7: %w", orchestrator.ErrDeposed))))
+			d, err := f.timedTerm()
+			require.ErrorIs(t, err, orchestrator.ErrDeposed)
+			require.Zero(t, d)
+			require.Len(t, f.writes(), map[orchestrator.Op]int{
+				orchestrator.OpList: 0, orchestrator.OpRemove: 1, orchestrator.OpAdd: 2,
+			}[op], "%v", f.writes())
+		}))
 	}
 }
 

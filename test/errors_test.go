@@ -302,38 +302,36 @@ func requireReadable(t *testing.T, f *fleet, err error) {
 func TestT11_BrokenErrors(t *testing.T) {
 	for name, broken := range brokenErrors() {
 		for _, op := range []orchestrator.Op{orchestrator.OpList, orchestrator.OpAdd, orchestrator.OpRemove} {
-			t.Run(fmt.Sprint(name, "/", op), func(t *testing.T) {
-				onBothWires(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
-					bad := map[orchestrator.Op]string{orchestrator.OpAdd: "new1", orchestrator.OpRemove: f.RunsOn("w1")[0]}
-					f.RemoveTask(bad[orchestrator.OpRemove])
-					for _, task := range names("new", 4) {
-						require.NoError(t, f.AddTask(task))
+			t.Run(fmt.Sprint(name, "/", op), bothWires(given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
+				bad := map[orchestrator.Op]string{orchestrator.OpAdd: "new1", orchestrator.OpRemove: f.RunsOn("w1")[0]}
+				f.RemoveTask(bad[orchestrator.OpRemove])
+				for _, task := range names("new", 4) {
+					require.NoError(t, f.AddTask(task))
+				}
+				f.intercept(func(_ context.Context, c call) error {
+					if c.Op == op && c.Task == bad[op] && (op != orchestrator.OpList || c.Worker == "w1") {
+						return broken
 					}
-					f.intercept(func(_ context.Context, c call) error {
-						if c.Op == op && c.Task == bad[op] && (op != orchestrator.OpList || c.Worker == "w1") {
-							return broken
-						}
-						return nil
-					})
-					err := f.NextTerm(t.Context())
-					requireReadable(t, f, err)
-					found := failures(t, err)
-					require.Len(t, found, 1)
-					require.Equal(t, op, found[0].Op)
-					require.Equal(t, bad[op], found[0].Task)
-					if op != orchestrator.OpList {
-						require.Equal(t, 1, f.outcomes()[orchestrator.OutcomeUnknown])
-						require.Equal(t, len(f.LastPlan().Changes)-1, f.outcomes()[orchestrator.OutcomeDone])
-					}
-
-					f.intercept(nil)
-					for range 4 { // what failed is tried again later
-						_ = f.NextTerm(t.Context())
-						synctest.Wait()
-					}
-					f.requireSettled()
+					return nil
 				})
-			})
+				err := f.NextTerm(t.Context())
+				requireReadable(t, f, err)
+				found := failures(t, err)
+				require.Len(t, found, 1)
+				require.Equal(t, op, found[0].Op)
+				require.Equal(t, bad[op], found[0].Task)
+				if op != orchestrator.OpList {
+					require.Equal(t, 1, f.outcomes()[orchestrator.OutcomeUnknown])
+					require.Equal(t, len(f.LastPlan().Changes)-1, f.outcomes()[orchestrator.OutcomeDone])
+				}
+
+				f.intercept(nil)
+				for range 4 { // what failed is tried again later
+					_ = f.NextTerm(t.Context())
+					synctest.Wait()
+				}
+				f.requireSettled()
+			}))
 		}
 	}
 }
@@ -342,20 +340,18 @@ func TestT11_BrokenErrors(t *testing.T) {
 func TestT11_BrokenCauses(t *testing.T) {
 	for name, broken := range brokenErrors() {
 		for _, at := range []orchestrator.Op{0, orchestrator.OpList, orchestrator.OpAdd} {
-			t.Run(fmt.Sprint(name, "/", at), func(t *testing.T) {
-				inBubble(t, given{workers: 2, expected: 4}, func(t *testing.T, f *fleet) {
-					ctx, cancel := context.WithCancelCause(t.Context())
-					if at == 0 {
-						cancel(broken)
-					}
-					f.intercept(on(at, "", "", func(context.Context) error {
-						cancel(broken)
-						return orchestrator.ErrRejected
-					}))
-					requireReadable(t, f, f.NextTerm(ctx))
-					requireReadable(t, f, f.Run(ctx, time.Second))
-				})
-			})
+			t.Run(fmt.Sprint(name, "/", at), bubble(given{workers: 2, expected: 4}, func(t *testing.T, f *fleet) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				if at == 0 {
+					cancel(broken)
+				}
+				f.intercept(on(at, "", "", func(context.Context) error {
+					cancel(broken)
+					return orchestrator.ErrRejected
+				}))
+				requireReadable(t, f, f.NextTerm(ctx))
+				requireReadable(t, f, f.Run(ctx, time.Second))
+			}))
 		}
 	}
 }

@@ -32,21 +32,19 @@ func TestT1_ChangesDoNotWaitForATerm(t *testing.T) {
 	for name, blocked := range map[string]orchestrator.Op{
 		"that lists": orchestrator.OpList, "that starts": orchestrator.OpAdd, "that stops": orchestrator.OpRemove,
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, given{workers: 2, running: 2}, func(t *testing.T, f *fleet) {
-				require.NoError(t, f.UpdateTasks([]task{{Name: "other"}}))
-				f.intercept(on(blocked, "", "", hang))
-				done := f.beginTerm()
-				require.Zero(t, took(func() {
-					f.changeEverything()
-					f.ListExpectedTasks()
-					f.LastActual()
-					f.LastPlan()
-				}))
-				require.Empty(t, done, "the term is still under way")
-				require.Error(t, <-done)
-			})
-		})
+		t.Run(name, bubble(given{workers: 2, running: 2}, func(t *testing.T, f *fleet) {
+			require.NoError(t, f.UpdateTasks([]task{{Name: "other"}}))
+			f.intercept(on(blocked, "", "", hang))
+			done := f.beginTerm()
+			require.Zero(t, took(func() {
+				f.changeEverything()
+				f.ListExpectedTasks()
+				f.LastActual()
+				f.LastPlan()
+			}))
+			require.Empty(t, done, "the term is still under way")
+			require.Error(t, <-done)
+		}))
 	}
 }
 
@@ -64,18 +62,16 @@ func TestT1_ChangesTakeEffectInTheNextTerm(t *testing.T) {
 		{"AddWorker", func(f *fleet) error { f.join("w3"); return nil }, []int{2, 2, 0}, []int{2, 1, 1}},
 		{"RemoveWorker", func(f *fleet) error { f.RemoveWorker("w1"); f.Kill("w1"); return nil }, []int{2, 0}, []int{4, 0}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
-				f.Slow(time.Second/2, "w2")
-				done := f.beginTerm()
-				require.NoError(t, test.change(f))
-				require.NoError(t, <-done)
-				require.Empty(t, f.LastPlan().Changes)
-				require.Equal(t, test.first, descending(f.loads()))
-				f.term()
-				require.Equal(t, test.second, descending(f.loads()))
-			})
-		})
+		t.Run(test.name, bubble(given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
+			f.Slow(time.Second/2, "w2")
+			done := f.beginTerm()
+			require.NoError(t, test.change(f))
+			require.NoError(t, <-done)
+			require.Empty(t, f.LastPlan().Changes)
+			require.Equal(t, test.first, descending(f.loads()))
+			f.term()
+			require.Equal(t, test.second, descending(f.loads()))
+		}))
 	}
 }
 
@@ -116,27 +112,25 @@ func TestT1_RedefinedWorkerKeepsItsState(t *testing.T) {
 		"AddWorker":     func(f *fleet) error { return f.AddWorker("w1", orchestrator.WithWorkerDraining()) },
 		"UpdateWorkers": func(f *fleet) error { return f.UpdateWorkers([]member{{Name: "w2"}, {Name: "w1", Draining: true}}) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
-				f.Cut("w1")
-				f.silentTerm("w1")
-				f.forget()
-				require.NoError(t, redefine(f))
-				f.silentTerm("w1")
-				require.Empty(t, f.writes(), "it still holds what it held")
-				require.True(t, f.state("w1").Draining)
+		t.Run(name, bubble(given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
+			f.Cut("w1")
+			f.silentTerm("w1")
+			f.forget()
+			require.NoError(t, redefine(f))
+			f.silentTerm("w1")
+			require.Empty(t, f.writes(), "it still holds what it held")
+			require.True(t, f.state("w1").Draining)
 
-				require.NoError(t, f.DrainWorker("w2"))
-				require.NoError(t, redefine(f))
-				f.silentTerm("w1")
-				require.True(t, f.state("w2").Draining, "what DrainWorker said is not taken back by it")
-				require.NoError(t, f.UndrainWorker("w2"))
-				require.NoError(t, f.UndrainWorker("w1"))
-				f.silentTerm("w1")
-				require.False(t, f.state("w2").Draining)
-				require.True(t, f.state("w1").Draining, "as it was added")
-			})
-		})
+			require.NoError(t, f.DrainWorker("w2"))
+			require.NoError(t, redefine(f))
+			f.silentTerm("w1")
+			require.True(t, f.state("w2").Draining, "what DrainWorker said is not taken back by it")
+			require.NoError(t, f.UndrainWorker("w2"))
+			require.NoError(t, f.UndrainWorker("w1"))
+			f.silentTerm("w1")
+			require.False(t, f.state("w2").Draining)
+			require.True(t, f.state("w1").Draining, "as it was added")
+		}))
 	}
 }
 
@@ -308,20 +302,18 @@ func TestDraining(t *testing.T) {
 		"updated to draining, updated to open": {[]step{updated(true), updated(false)}, false},
 		"drained, removed, added":              {[]step{drained, replaced}, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, given{workers: 2, running: 8}, func(t *testing.T, f *fleet) {
-				for _, step := range c.steps {
-					require.NoError(t, step(f))
-				}
-				f.term()
-				want := []int{4, 4}
-				if c.want {
-					want = []int{8, 0}
-				}
-				require.Equal(t, want, f.loads())
-				require.Equal(t, c.want, f.state("w2").Draining)
-			})
-		})
+		t.Run(name, bubble(given{workers: 2, running: 8}, func(t *testing.T, f *fleet) {
+			for _, step := range c.steps {
+				require.NoError(t, step(f))
+			}
+			f.term()
+			want := []int{4, 4}
+			if c.want {
+				want = []int{8, 0}
+			}
+			require.Equal(t, want, f.loads())
+			require.Equal(t, c.want, f.state("w2").Draining)
+		}))
 	}
 }
 

@@ -102,19 +102,34 @@ func (f *fleet) lead(comm orchestrator.Communicator[string, string], opts option
 	}
 }
 
-// inBubble runs a test with a fleet, in a bubble of testing/synctest.
-func inBubble(t *testing.T, g given, test func(t *testing.T, f *fleet)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(t, newFleet(t, g)) })
+// bubble returns a test that gets a fleet, in a bubble of testing/synctest.
+func bubble(g given, test func(t *testing.T, f *fleet)) func(*testing.T) {
+	return func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { test(t, newFleet(t, g)) })
+	}
 }
 
-// onBothWires runs a test in a bubble twice: with a Communicator that makes each
-// write a call, and with one that is an Applier.
+// inBubble runs the test that bubble returns.
+func inBubble(t *testing.T, g given, test func(t *testing.T, f *fleet)) {
+	t.Helper()
+	bubble(g, test)(t)
+}
+
+// bothWires returns a test that gets a fleet in a bubble, twice: with a Communicator that
+// makes each write a call, and with one that is an Applier.
+func bothWires(g given, test func(t *testing.T, f *fleet)) func(*testing.T) {
+	return func(t *testing.T) {
+		t.Run("calls", bubble(g, test))
+		g := g
+		g.applier = true
+		t.Run("batches", bubble(g, test))
+	}
+}
+
+// onBothWires runs the test that bothWires returns.
 func onBothWires(t *testing.T, g given, test func(t *testing.T, f *fleet)) {
 	t.Helper()
-	t.Run("calls", func(t *testing.T) { inBubble(t, g, test) })
-	g.applier = true
-	t.Run("batches", func(t *testing.T) { inBubble(t, g, test) })
+	bothWires(g, test)(t)
 }
 
 // successor returns a new leader of the same workers and tasks, which has not
@@ -152,6 +167,13 @@ func (f *fleet) join(workers ...string) {
 func (f *fleet) term() {
 	f.t.Helper()
 	require.NoError(f.t, f.NextTerm(f.t.Context()))
+}
+
+// freshTerm forgets the calls so far and runs a term without failures.
+func (f *fleet) freshTerm() {
+	f.t.Helper()
+	f.forget()
+	f.term()
 }
 
 // beginTerm begins a term, and returns when it waits for calls. The result is its own.

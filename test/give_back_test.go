@@ -31,24 +31,22 @@ func TestT8_FailedFirstHalf(t *testing.T) {
 		"start unknown":   {orchestrator.StartThenStop, orchestrator.OpAdd, errBoom, orchestrator.OutcomeUnknown},
 		"start timed out": {orchestrator.StartThenStop, orchestrator.OpAdd, context.DeadlineExceeded, orchestrator.OutcomeUnknown},
 	} {
-		t.Run(name, func(t *testing.T) {
-			onBothWires(t, given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(c.handoff)}}, func(t *testing.T, f *fleet) {
-				f.join("w2")
-				f.refuse(c.op, "", "", c.err)
-				err := f.NextTerm(t.Context())
-				require.Len(t, f.writes(), 1, "nothing but the half that failed")
-				require.Len(t, f.sent(c.op), 1)
-				move := f.LastPlan().Changes[0]
-				require.Equal(t, c.want, move.Outcome)
-				require.ErrorIs(t, move.Err, c.err)
-				require.Equal(t, []string{"w1"}, f.Running(move.Task))
-				if c.want == orchestrator.OutcomeStopping {
-					require.NoError(t, err, "a stop under way is no failure")
-				} else {
-					require.ErrorIs(t, err, c.err)
-				}
-			})
-		})
+		t.Run(name, bothWires(given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(c.handoff)}}, func(t *testing.T, f *fleet) {
+			f.join("w2")
+			f.refuse(c.op, "", "", c.err)
+			err := f.NextTerm(t.Context())
+			require.Len(t, f.writes(), 1, "nothing but the half that failed")
+			require.Len(t, f.sent(c.op), 1)
+			move := f.LastPlan().Changes[0]
+			require.Equal(t, c.want, move.Outcome)
+			require.ErrorIs(t, move.Err, c.err)
+			require.Equal(t, []string{"w1"}, f.Running(move.Task))
+			if c.want == orchestrator.OutcomeStopping {
+				require.NoError(t, err, "a stop under way is no failure")
+			} else {
+				require.ErrorIs(t, err, c.err)
+			}
+		}))
 	}
 }
 
@@ -56,33 +54,30 @@ func TestT8_FailedFirstHalf(t *testing.T) {
 // old copy is stopped when the pause of its stop is over, and nothing else moves.
 func TestT8_StartThenStop_StopFails(t *testing.T) {
 	for name, heals := range map[string]bool{"once": true, "twice": false} {
-		t.Run(name, func(t *testing.T) {
-			onBothWires(t, given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(orchestrator.StartThenStop)}}, func(t *testing.T, f *fleet) {
-				f.join("w2")
-				f.refuse(orchestrator.OpRemove, "", "", errBoom)
-				f.failingTerm()
-				move := f.LastPlan().Changes[0]
-				require.Equal(t, orchestrator.OutcomeUnknown, move.Outcome)
-				require.Len(t, f.Running(move.Task), 2)
+		t.Run(name, bothWires(given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(orchestrator.StartThenStop)}}, func(t *testing.T, f *fleet) {
+			f.join("w2")
+			f.refuse(orchestrator.OpRemove, "", "", errBoom)
+			f.failingTerm()
+			move := f.LastPlan().Changes[0]
+			require.Equal(t, orchestrator.OutcomeUnknown, move.Outcome)
+			require.Len(t, f.Running(move.Task), 2)
 
-				f.forget()
+			f.freshTerm()
+			require.Empty(t, f.writes(), "the stop pauses")
+			if heals {
+				f.Refuse(nil)
 				f.term()
-				require.Empty(t, f.writes(), "the stop pauses")
-				if heals {
-					f.Refuse(nil)
-					f.term()
-				} else {
-					f.failingTerm()
-					f.Refuse(nil)
-					f.untilTerm(3, func() bool { return len(f.Running(move.Task)) == 1 })
-				}
-				require.Equal(t, "remove "+move.Task+" "+move.From, f.writes()[0])
-				require.Equal(t, orchestrator.ReasonSurplus, f.changesOf(move.Task)[0].Kind.Reason)
-				require.Equal(t, []string{move.To}, f.Running(move.Task))
-				f.requireSettled()
-				require.Equal(t, []int{1, 1}, f.loads())
-			})
-		})
+			} else {
+				f.failingTerm()
+				f.Refuse(nil)
+				f.untilTerm(3, func() bool { return len(f.Running(move.Task)) == 1 })
+			}
+			require.Equal(t, "remove "+move.Task+" "+move.From, f.writes()[0])
+			require.Equal(t, orchestrator.ReasonSurplus, f.changesOf(move.Task)[0].Kind.Reason)
+			require.Equal(t, []string{move.To}, f.Running(move.Task))
+			f.requireSettled()
+			require.Equal(t, []int{1, 1}, f.loads())
+		}))
 	}
 }
 
@@ -99,36 +94,34 @@ func TestT8_RefusedMoveIsGivenBack(t *testing.T) {
 		"the first of a drain":               {0, true},
 		"a later one of a drain":             {3, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			onBothWires(t, given{workers: 2, running: 16}, func(t *testing.T, f *fleet) {
-				f.join("w3")
-				if c.drain {
-					require.NoError(t, f.DrainWorker("w1"))
-				}
-				refused := f.refuseOne("w3", c.refuseAfter)
-				f.forget()
-				require.Len(t, f.failingTerm(), 1)
+		t.Run(name, bothWires(given{workers: 2, running: 16}, func(t *testing.T, f *fleet) {
+			f.join("w3")
+			if c.drain {
+				require.NoError(t, f.DrainWorker("w1"))
+			}
+			refused := f.refuseOne("w3", c.refuseAfter)
+			f.forget()
+			require.Len(t, f.failingTerm(), 1)
 
-				move := f.changesOf(refused())[0]
-				require.Equal(t, orchestrator.OutcomeReturned, move.Outcome)
-				require.ErrorIs(t, move.Err, orchestrator.ErrRejected)
-				require.Equal(t, []string{move.From}, f.Running(move.Task), "it runs again where it came from")
-				require.Subset(t, f.writes(), []string{
-					fmt.Sprintf("remove %s %s", move.Task, move.From),
-					fmt.Sprintf("add %s %s", move.Task, "w3"),
-					fmt.Sprintf("add %s %s", move.Task, move.From),
-				})
-				f.requireAllRun()
-				f.requireNeverTwice()
-				require.Equal(t, 1, f.outcomes()[orchestrator.OutcomeReturned])
-
-				for range 8 {
-					_ = f.NextTerm(t.Context())
-					f.requireAllRun()
-				}
-				f.requireSettled()
+			move := f.changesOf(refused())[0]
+			require.Equal(t, orchestrator.OutcomeReturned, move.Outcome)
+			require.ErrorIs(t, move.Err, orchestrator.ErrRejected)
+			require.Equal(t, []string{move.From}, f.Running(move.Task), "it runs again where it came from")
+			require.Subset(t, f.writes(), []string{
+				fmt.Sprintf("remove %s %s", move.Task, move.From),
+				fmt.Sprintf("add %s %s", move.Task, "w3"),
+				fmt.Sprintf("add %s %s", move.Task, move.From),
 			})
-		})
+			f.requireAllRun()
+			f.requireNeverTwice()
+			require.Equal(t, 1, f.outcomes()[orchestrator.OutcomeReturned])
+
+			for range 8 {
+				_ = f.NextTerm(t.Context())
+				f.requireAllRun()
+			}
+			f.requireSettled()
+		}))
 	}
 }
 
@@ -206,25 +199,23 @@ func TestT8_NotSentIsGivenBack_ReceiverTimedOut(t *testing.T) {
 // A task that hangs where it starts stops no healthy one that was to move there too.
 func TestT8_NoMoveWaitsForAStartThatHangs(t *testing.T) {
 	for name, failedBefore := range map[string]bool{"a new task": false, "one that failed before, which comes last": true} {
-		t.Run(name, func(t *testing.T) {
-			onBothWires(t, given{workers: 2, running: 8}, func(t *testing.T, f *fleet) {
-				if failedBefore {
-					f.failAdds(errRejected)
-					require.NoError(t, f.AddTask("sick"))
-					f.failingTerm()
-					f.Refuse(nil)
-				}
-				f.join("w3")
+		t.Run(name, bothWires(given{workers: 2, running: 8}, func(t *testing.T, f *fleet) {
+			if failedBefore {
+				f.failAdds(errRejected)
 				require.NoError(t, f.AddTask("sick"))
-				f.intercept(on(orchestrator.OpAdd, "", "sick", hang))
 				f.failingTerm()
-				require.Zero(t, f.outcomes()[orchestrator.OutcomeReturned], "%v", f.LastPlan())
-				require.Equal(t, failedBefore, f.outcomes()[orchestrator.OutcomeDone] > 0)
-				for _, name := range names("t", 8) {
-					require.Len(t, f.Running(name), 1, name)
-				}
-			})
-		})
+				f.Refuse(nil)
+			}
+			f.join("w3")
+			require.NoError(t, f.AddTask("sick"))
+			f.intercept(on(orchestrator.OpAdd, "", "sick", hang))
+			f.failingTerm()
+			require.Zero(t, f.outcomes()[orchestrator.OutcomeReturned], "%v", f.LastPlan())
+			require.Equal(t, failedBefore, f.outcomes()[orchestrator.OutcomeDone] > 0)
+			for _, name := range names("t", 8) {
+				require.Len(t, f.Running(name), 1, name)
+			}
+		}))
 	}
 }
 
@@ -292,56 +283,50 @@ func TestT8_GivenBackAndRefused(t *testing.T) {
 // After an answer that says nothing, nothing is given back: the next term looks
 // what really happened.
 func TestT8_UnknownOutcomeIsLookedAt(t *testing.T) {
-	t.Run("it did not happen", func(t *testing.T) {
-		onBothWires(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
-			f.join("w2")
-			f.failAdds(errBoom, "w2")
-			f.failingTerm()
-			move := f.LastPlan().Changes[0]
-			require.Equal(t, orchestrator.OutcomeUnknown, move.Outcome)
-			require.Len(t, f.writes(), 2, "the stop and the start, and nothing else")
-			require.Empty(t, f.Running(move.Task))
+	t.Run("it did not happen", bothWires(given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
+		f.join("w2")
+		f.failAdds(errBoom, "w2")
+		f.failingTerm()
+		move := f.LastPlan().Changes[0]
+		require.Equal(t, orchestrator.OutcomeUnknown, move.Outcome)
+		require.Len(t, f.writes(), 2, "the stop and the start, and nothing else")
+		require.Empty(t, f.Running(move.Task))
 
-			f.term()
-			f.requireAllRun()
-			require.Equal(t, []string{"w1"}, f.Running(move.Task))
-			f.requireNeverTwice()
-		})
-	})
-	t.Run("it did happen", func(t *testing.T) {
-		onBothWires(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
-			f.join("w2")
-			f.intercept(on(orchestrator.OpAdd, "", "", func(context.Context) error {
-				f.LoseAnswers("w2")
-				return nil
-			}))
-			took, err := f.timedTerm()
-			require.Len(t, failures(t, err), 1)
-			require.InDelta(t, timeout, took, float64(timeout/1000))
-			move := f.LastPlan().Changes[0]
-			require.Equal(t, orchestrator.OutcomeUnknown, move.Outcome)
-			require.Len(t, f.writes(), 2, "the stop and the start, and nothing else")
-			require.Equal(t, []string{"w2"}, f.Running(move.Task))
+		f.term()
+		f.requireAllRun()
+		require.Equal(t, []string{"w1"}, f.Running(move.Task))
+		f.requireNeverTwice()
+	}))
+	t.Run("it did happen", bothWires(given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
+		f.join("w2")
+		f.intercept(on(orchestrator.OpAdd, "", "", func(context.Context) error {
+			f.LoseAnswers("w2")
+			return nil
+		}))
+		took, err := f.timedTerm()
+		require.Len(t, failures(t, err), 1)
+		require.InDelta(t, timeout, took, float64(timeout/1000))
+		move := f.LastPlan().Changes[0]
+		require.Equal(t, orchestrator.OutcomeUnknown, move.Outcome)
+		require.Len(t, f.writes(), 2, "the stop and the start, and nothing else")
+		require.Equal(t, []string{"w2"}, f.Running(move.Task))
 
-			f.intercept(nil)
-			f.Heal()
-			f.requireSettled()
-			f.requireNeverTwice()
-		})
-	})
-	t.Run("it happens later", func(t *testing.T) {
-		onBothWires(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
-			f.join("w2")
-			release := f.HoldWrites("w2")
-			f.failingTerm()
-			move := f.LastPlan().Changes[0]
-			require.Equal(t, orchestrator.OutcomeUnknown, move.Outcome)
-			require.Empty(t, f.Running(move.Task))
-			release() // no term has looked since: the write is valid
-			synctest.Wait()
-			require.Equal(t, []string{"w2"}, f.Running(move.Task))
-			f.requireSettled()
-			f.requireNeverTwice()
-		})
-	})
+		f.intercept(nil)
+		f.Heal()
+		f.requireSettled()
+		f.requireNeverTwice()
+	}))
+	t.Run("it happens later", bothWires(given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
+		f.join("w2")
+		release := f.HoldWrites("w2")
+		f.failingTerm()
+		move := f.LastPlan().Changes[0]
+		require.Equal(t, orchestrator.OutcomeUnknown, move.Outcome)
+		require.Empty(t, f.Running(move.Task))
+		release() // no term has looked since: the write is valid
+		synctest.Wait()
+		require.Equal(t, []string{"w2"}, f.Running(move.Task))
+		f.requireSettled()
+		f.requireNeverTwice()
+	}))
 }

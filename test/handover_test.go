@@ -29,26 +29,24 @@ var (
 // after it: the second half is sent as soon as the first is acknowledged, not earlier.
 func TestT8_TheHalvesOfAMove(t *testing.T) {
 	for _, handoff := range []orchestrator.Handoff{orchestrator.StopThenStart, orchestrator.StartThenStop} {
-		t.Run(handoff.String(), func(t *testing.T) {
-			onBothWires(t, given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(handoff)}}, func(t *testing.T, f *fleet) {
-				f.join("w2")
-				f.intercept(onWrites(takes(2 * time.Second)))
-				f.term()
+		t.Run(handoff.String(), bothWires(given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(handoff)}}, func(t *testing.T, f *fleet) {
+			f.join("w2")
+			f.intercept(onWrites(takes(2 * time.Second)))
+			f.term()
 
-				writes := f.calls(func(c call) bool { return c.Op != orchestrator.OpList })
-				require.Len(t, writes, 2)
-				task := writes[0].Task
-				want, most := []string{"remove " + task + " w1", "add " + task + " w2"}, 1
-				if handoff == orchestrator.StartThenStop {
-					slices.Reverse(want)
-					most = 2
-				}
-				require.Equal(t, want, f.writes())
-				require.Equal(t, writes[0].Sent.Add(2*time.Second), writes[1].Sent)
-				require.Equal(t, most, f.Counts(task).Most)
-				f.requireSettled()
-			})
-		})
+			writes := f.calls(func(c call) bool { return c.Op != orchestrator.OpList })
+			require.Len(t, writes, 2)
+			task := writes[0].Task
+			want, most := []string{"remove " + task + " w1", "add " + task + " w2"}, 1
+			if handoff == orchestrator.StartThenStop {
+				slices.Reverse(want)
+				most = 2
+			}
+			require.Equal(t, want, f.writes())
+			require.Equal(t, writes[0].Sent.Add(2*time.Second), writes[1].Sent)
+			require.Equal(t, most, f.Counts(task).Most)
+			f.requireSettled()
+		}))
 	}
 }
 
@@ -73,24 +71,21 @@ func TestT8_HandoffOfATaskOrOfAll(t *testing.T) {
 			first = orchestrator.OpAdd
 		}
 		for _, updated := range []bool{false, true} {
-			t.Run(fmt.Sprint("all ", c.all, ", task ", c.task, ", updated ", updated), func(t *testing.T) {
-				inBubble(t, given{workers: 1, opts: options{orchestrator.WithHandoff(c.all)}}, func(t *testing.T, f *fleet) {
-					if updated {
-						f.expect(2)
-						f.term()
-						require.NoError(t, f.UpdateTasks([]task{{Name: "t1", Handoff: c.task}, {Name: "t2", Handoff: c.task}}))
-					} else {
-						f.expect(2, orchestrator.WithHandoff(c.task))
-						f.term()
-					}
-					f.join("w2")
-					f.forget()
+			t.Run(fmt.Sprint("all ", c.all, ", task ", c.task, ", updated ", updated), bubble(given{workers: 1, opts: options{orchestrator.WithHandoff(c.all)}}, func(t *testing.T, f *fleet) {
+				if updated {
+					f.expect(2)
 					f.term()
-					writes := f.calls(func(c call) bool { return c.Op != orchestrator.OpList })
-					require.Len(t, writes, 2)
-					require.Equal(t, first, writes[0].Op)
-				})
-			})
+					require.NoError(t, f.UpdateTasks([]task{{Name: "t1", Handoff: c.task}, {Name: "t2", Handoff: c.task}}))
+				} else {
+					f.expect(2, orchestrator.WithHandoff(c.task))
+					f.term()
+				}
+				f.join("w2")
+				f.freshTerm()
+				writes := f.calls(func(c call) bool { return c.Op != orchestrator.OpList })
+				require.Len(t, writes, 2)
+				require.Equal(t, first, writes[0].Op)
+			}))
 		}
 	}
 }
@@ -98,33 +93,31 @@ func TestT8_HandoffOfATaskOrOfAll(t *testing.T) {
 // A surplus copy is stopped at once, whatever else the term has to wait for.
 func TestT8_TrimmingNeverWaits(t *testing.T) {
 	for _, handoff := range []orchestrator.Handoff{orchestrator.StopThenStart, orchestrator.StartThenStop} {
-		t.Run(handoff.String(), func(t *testing.T) {
-			inBubble(t, given{workers: 3, expected: 3, opts: options{orchestrator.WithHandoff(handoff)}}, func(t *testing.T, f *fleet) {
-				for _, w := range []string{"w1", "w2", "w3"} { // everything runs everywhere
-					for _, task := range names("t", 3) {
-						require.NoError(t, f.Cluster.Add(t.Context(), w, task))
-					}
+		t.Run(handoff.String(), bubble(given{workers: 3, expected: 3, opts: options{orchestrator.WithHandoff(handoff)}}, func(t *testing.T, f *fleet) {
+			for _, w := range []string{"w1", "w2", "w3"} { // everything runs everywhere
+				for _, task := range names("t", 3) {
+					require.NoError(t, f.Cluster.Add(t.Context(), w, task))
 				}
-				require.NoError(t, f.AddTask("new", orchestrator.WithTaskInstances(3)))
-				f.intercept(onWrites(takes(3 * time.Second)))
-				began := time.Now()
-				f.term()
+			}
+			require.NoError(t, f.AddTask("new", orchestrator.WithTaskInstances(3)))
+			f.intercept(onWrites(takes(3 * time.Second)))
+			began := time.Now()
+			f.term()
 
-				trims := f.sent(orchestrator.OpRemove)
-				require.Len(t, trims, 6)
-				first := make(map[string]call)
-				for _, c := range trims {
-					if _, ok := first[c.Worker]; !ok {
-						first[c.Worker] = c
-					}
+			trims := f.sent(orchestrator.OpRemove)
+			require.Len(t, trims, 6)
+			first := make(map[string]call)
+			for _, c := range trims {
+				if _, ok := first[c.Worker]; !ok {
+					first[c.Worker] = c
 				}
-				for w, c := range first {
-					require.Equal(t, began, c.Sent, "the first on %s", w)
-				}
-				f.intercept(nil)
-				f.requireSettled()
-			})
-		})
+			}
+			for w, c := range first {
+				require.Equal(t, began, c.Sent, "the first on %s", w)
+			}
+			f.intercept(nil)
+			f.requireSettled()
+		}))
 	}
 }
 
@@ -138,63 +131,59 @@ func TestT8_StartThenStop_NeverOnThreeWorkers(t *testing.T) {
 		{"a silent worker holds a copy", true},
 		{"a surplus copy does not stop", false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			onBothWires(t, given{workers: 4, opts: options{orchestrator.WithHandoff(orchestrator.StartThenStop), hold}}, func(t *testing.T, f *fleet) {
-				f.run("w1", "t1")
-				f.run("w2", "t1")
-				f.expect(1)
-				f.intercept(on(orchestrator.OpRemove, "", "", fails(errRejected)))
-				f.failingTerm() // both copies are known, and neither was stopped
-				require.Len(t, f.Running("t1"), 2)
-				if test.silent {
-					f.intercept(nil)
-					f.Cut("w1")
-				}
-				require.NoError(t, f.DrainWorker("w2"))
-				for range 20 {
-					f.steadyTerm()
-				}
-				t.Logf("at most %d copies at the same time", f.Counts("t1").Most)
-				require.LessOrEqual(t, f.Counts("t1").Most, 2)
-
+		t.Run(test.name, bothWires(given{workers: 4, opts: options{orchestrator.WithHandoff(orchestrator.StartThenStop), hold}}, func(t *testing.T, f *fleet) {
+			f.run("w1", "t1")
+			f.run("w2", "t1")
+			f.expect(1)
+			f.intercept(on(orchestrator.OpRemove, "", "", fails(errRejected)))
+			f.failingTerm() // both copies are known, and neither was stopped
+			require.Len(t, f.Running("t1"), 2)
+			if test.silent {
 				f.intercept(nil)
-				f.Heal()
-				f.untilTerm(64, func() bool { return len(f.Running("t1")) == 1 && len(f.RunsOn("w2")) == 0 })
-				require.LessOrEqual(t, f.Counts("t1").Most, 2)
-				require.Len(t, f.Running("t1"), 1)
-				require.Empty(t, f.RunsOn("w2"), "drained in the end")
-			})
-		})
+				f.Cut("w1")
+			}
+			require.NoError(t, f.DrainWorker("w2"))
+			for range 20 {
+				f.steadyTerm()
+			}
+			t.Logf("at most %d copies at the same time", f.Counts("t1").Most)
+			require.LessOrEqual(t, f.Counts("t1").Most, 2)
+
+			f.intercept(nil)
+			f.Heal()
+			f.untilTerm(64, func() bool { return len(f.Running("t1")) == 1 && len(f.RunsOn("w2")) == 0 })
+			require.LessOrEqual(t, f.Counts("t1").Most, 2)
+			require.Len(t, f.Running("t1"), 1)
+			require.Empty(t, f.RunsOn("w2"), "drained in the end")
+		}))
 	}
 }
 
 // Of two copies one is surplus, and their workers are drained.
 func TestT8_StartThenStop_SurplusAndDrain(t *testing.T) {
 	for _, drained := range [][]string{{"w1"}, {"w2"}, {"w1", "w2"}} {
-		t.Run(fmt.Sprint(drained), func(t *testing.T) {
-			onBothWires(t, given{workers: 3, opts: options{orchestrator.WithHandoff(orchestrator.StartThenStop)}}, func(t *testing.T, f *fleet) {
-				f.run("w1", "t1")
-				f.run("w2", "t1")
-				f.expect(1)
-				for _, name := range drained {
-					require.NoError(t, f.DrainWorker(name))
+		t.Run(fmt.Sprint(drained), bothWires(given{workers: 3, opts: options{orchestrator.WithHandoff(orchestrator.StartThenStop)}}, func(t *testing.T, f *fleet) {
+			f.run("w1", "t1")
+			f.run("w2", "t1")
+			f.expect(1)
+			for _, name := range drained {
+				require.NoError(t, f.DrainWorker(name))
+			}
+			f.intercept(func(ctx context.Context, c call) error { // a start ends before a stop
+				switch c.Op {
+				case orchestrator.OpAdd:
+					return pass(ctx, time.Second)
+				case orchestrator.OpRemove:
+					return pass(ctx, 3*time.Second)
 				}
-				f.intercept(func(ctx context.Context, c call) error { // a start ends before a stop
-					switch c.Op {
-					case orchestrator.OpAdd:
-						return pass(ctx, time.Second)
-					case orchestrator.OpRemove:
-						return pass(ctx, 3*time.Second)
-					}
-					return nil
-				})
-				f.untilTerm(5, func() bool { return false })
-				t.Logf("at most %d copies at the same time", f.Counts("t1").Most)
-				require.LessOrEqual(t, f.Counts("t1").Most, 2)
-				require.Len(t, f.Running("t1"), 1)
-				require.NotSubset(t, drained, f.Running("t1"))
+				return nil
 			})
-		})
+			f.untilTerm(5, func() bool { return false })
+			t.Logf("at most %d copies at the same time", f.Counts("t1").Most)
+			require.LessOrEqual(t, f.Counts("t1").Most, 2)
+			require.Len(t, f.Running("t1"), 1)
+			require.NotSubset(t, drained, f.Running("t1"))
+		}))
 	}
 }
 
@@ -265,8 +254,7 @@ func TestT8_ProvenReceiverGetsItsShare(t *testing.T) {
 	onBothWires(t, given{workers: 4, running: 100}, func(t *testing.T, f *fleet) {
 		f.join("w5")
 		f.intercept(onWrites(takes(100 * time.Millisecond)))
-		f.forget()
-		f.term()
+		f.freshTerm()
 		require.Equal(t, []int{20, 20, 20, 20, 20}, f.loads())
 
 		adds := f.sent(orchestrator.OpAdd)
@@ -332,22 +320,20 @@ func TestT8_LateStopIsRefused(t *testing.T) {
 // is well again, everything runs.
 func TestT8_NeverTwiceWhateverHappens(t *testing.T) {
 	for seed := range uint64(40) {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			onBothWires(t, given{workers: 4, expected: 20, opts: options{orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved)}}, func(t *testing.T, f *fleet) {
-				turmoil(f, rand.New(rand.NewPCG(seed, 8)))
-				f.requireNeverTwice()
+		t.Run(fmt.Sprint("seed ", seed), bothWires(given{workers: 4, expected: 20, opts: options{orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved)}}, func(t *testing.T, f *fleet) {
+			turmoil(f, rand.New(rand.NewPCG(seed, 8)))
+			f.requireNeverTwice()
 
-				f.Refuse(nil)
-				f.Heal()
-				synctest.Wait()
-				for range 70 { // the longest backoff, and a few more
-					_ = f.NextTerm(t.Context())
-					time.Sleep(time.Second)
-				}
-				f.requireSettled()
-				f.requireNeverTwice()
-			})
-		})
+			f.Refuse(nil)
+			f.Heal()
+			synctest.Wait()
+			for range 70 { // the longest backoff, and a few more
+				_ = f.NextTerm(t.Context())
+				time.Sleep(time.Second)
+			}
+			f.requireSettled()
+			f.requireNeverTwice()
+		}))
 	}
 }
 

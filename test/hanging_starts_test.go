@@ -51,27 +51,25 @@ func TestT9_AWorkerWhoseStartsHangKeepsNoShare(t *testing.T) {
 		{"runs nothing, 6 s for each start", 0, takesLong, time.Minute, false, false},
 		{"runs 100 tasks, 6 s for each start", 1000, takesLong, time.Minute, false, false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, given{workers: 10, applier: test.applier}, func(t *testing.T, f *fleet) {
-				release := make(chan struct{})
-				t.Cleanup(func() { close(release) })
-				f.expect(test.runs)
-				require.NoError(t, f.NextTerm(t.Context()))
-				f.intercept(on(orchestrator.OpAdd, "w10", "", func(ctx context.Context) error { return test.fault(ctx, release) }))
-				f.start(tick)
-				time.Sleep(tick / 2)
-				f.addAtOnce(names("new", 1000))
-				began := time.Now()
-				for len(f.firstStarts()) < test.runs+1000 && time.Since(began) < time.Hour {
-					time.Sleep(tick)
-				}
-				t.Logf("every task has started after %v", time.Since(began))
-				require.LessOrEqual(t, time.Since(began), test.limit)
-				if !test.silent {
-					f.requireNeverTwice()
-				}
-			})
-		})
+		t.Run(test.name, bubble(given{workers: 10, applier: test.applier}, func(t *testing.T, f *fleet) {
+			release := make(chan struct{})
+			t.Cleanup(func() { close(release) })
+			f.expect(test.runs)
+			require.NoError(t, f.NextTerm(t.Context()))
+			f.intercept(on(orchestrator.OpAdd, "w10", "", func(ctx context.Context) error { return test.fault(ctx, release) }))
+			f.start(tick)
+			time.Sleep(tick / 2)
+			f.addAtOnce(names("new", 1000))
+			began := time.Now()
+			for len(f.firstStarts()) < test.runs+1000 && time.Since(began) < time.Hour {
+				time.Sleep(tick)
+			}
+			t.Logf("every task has started after %v", time.Since(began))
+			require.LessOrEqual(t, time.Since(began), test.limit)
+			if !test.silent {
+				f.requireNeverTwice()
+			}
+		}))
 	}
 }
 

@@ -33,20 +33,18 @@ func TestT3_WhenATermGoesOn(t *testing.T) {
 		{5, 2 * time.Second, 8 * time.Second},
 		{5, 3 * time.Second, timeout - time.Millisecond}, // the calls end a millisecond before the timeout
 	} {
-		t.Run(fmt.Sprint(c.workers, c.half), func(t *testing.T) {
-			inBubble(t, given{workers: c.workers}, func(t *testing.T, f *fleet) {
-				f.expect(2 * c.workers)
-				f.term()
-				prompt, rest := f.workers[:(c.workers+1)/2], f.workers[(c.workers+1)/2:]
-				f.Slow(c.half, prompt...)
-				f.Hang(rest...)
-				_ = f.NextTerm(t.Context())
-				require.Equal(t, c.listing, f.LastPlan().Stats.Listing)
-				if c.listing < timeout-time.Millisecond {
-					require.Equal(t, rest, f.late())
-				}
-			})
-		})
+		t.Run(fmt.Sprint(c.workers, c.half), bubble(given{workers: c.workers}, func(t *testing.T, f *fleet) {
+			f.expect(2 * c.workers)
+			f.term()
+			prompt, rest := f.workers[:(c.workers+1)/2], f.workers[(c.workers+1)/2:]
+			f.Slow(c.half, prompt...)
+			f.Hang(rest...)
+			_ = f.NextTerm(t.Context())
+			require.Equal(t, c.listing, f.LastPlan().Stats.Listing)
+			if c.listing < timeout-time.Millisecond {
+				require.Equal(t, rest, f.late())
+			}
+		}))
 	}
 }
 
@@ -125,23 +123,21 @@ func TestT3_LateBecomesSilent(t *testing.T) {
 		{"its call never returns", func(f *fleet) { f.Stick("w3") }, nil, timeout, ""},
 		{"the grace period is over", func(f *fleet) { f.Hang("w3") }, options{orchestrator.WithGracePeriod(4 * time.Second)}, 4 * time.Second, ""},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, given{workers: 3, running: 6, opts: c.opts}, func(t *testing.T, f *fleet) {
-				began := time.Now()
-				c.silence(f)
-				for time.Since(began) < c.after-time.Second {
-					f.term()
-					require.Equal(t, []string{"w3"}, f.late())
-					require.Equal(t, 2, f.LastPlan().Stats.Instances.Held)
-					time.Sleep(time.Second)
-				}
-				time.Sleep(time.Second)
-				f.silentTerm("w3")
-				require.Equal(t, orchestrator.Silent, f.state("w3").State)
-				require.Empty(t, f.late())
+		t.Run(c.name, bubble(given{workers: 3, running: 6, opts: c.opts}, func(t *testing.T, f *fleet) {
+			began := time.Now()
+			c.silence(f)
+			for time.Since(began) < c.after-time.Second {
+				f.term()
+				require.Equal(t, []string{"w3"}, f.late())
 				require.Equal(t, 2, f.LastPlan().Stats.Instances.Held)
-			})
-		})
+				time.Sleep(time.Second)
+			}
+			time.Sleep(time.Second)
+			f.silentTerm("w3")
+			require.Equal(t, orchestrator.Silent, f.state("w3").State)
+			require.Empty(t, f.late())
+			require.Equal(t, 2, f.LastPlan().Stats.Instances.Held)
+		}))
 	}
 }
 
@@ -168,32 +164,30 @@ func TestT3_WorkersThatAreSlowNowAndThen(t *testing.T) {
 		"one every other term":      func(term int, worker string) bool { return worker == "w7" && term%2 == 1 },
 		"each once in twenty terms": func(int, string) bool { return rand.IntN(20) == 0 },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, given{workers: 20, running: 100}, func(t *testing.T, f *fleet) {
-				term := 0
-				var mu sync.Mutex // of term
-				f.intercept(func(_ context.Context, c call) error {
-					mu.Lock()
-					dawdles := slow(term, c.Worker)
-					mu.Unlock()
-					if dawdles {
-						time.Sleep(timeout / 2)
-					}
-					return nil
-				})
-				f.forget()
-				for range 200 {
-					mu.Lock()
-					term++
-					mu.Unlock()
-					d, err := f.timedTerm()
-					require.NoError(t, err)
-					require.LessOrEqual(t, d, timeout/10)
-					time.Sleep(timeout / 5)
+		t.Run(name, bubble(given{workers: 20, running: 100}, func(t *testing.T, f *fleet) {
+			term := 0
+			var mu sync.Mutex // of term
+			f.intercept(func(_ context.Context, c call) error {
+				mu.Lock()
+				dawdles := slow(term, c.Worker)
+				mu.Unlock()
+				if dawdles {
+					time.Sleep(timeout / 2)
 				}
-				require.Empty(t, f.writes())
+				return nil
 			})
-		})
+			f.forget()
+			for range 200 {
+				mu.Lock()
+				term++
+				mu.Unlock()
+				d, err := f.timedTerm()
+				require.NoError(t, err)
+				require.LessOrEqual(t, d, timeout/10)
+				time.Sleep(timeout / 5)
+			}
+			require.Empty(t, f.writes())
+		}))
 	}
 }
 
@@ -209,8 +203,7 @@ func TestT3_AnswerAfterTheDeadlineEndsTheSilence(t *testing.T) {
 
 		f.Heal()
 		synctest.Wait()
-		f.forget()
-		f.term()
+		f.freshTerm()
 		require.NotContains(t, texts(f.lists()), "list w2")
 		require.Zero(t, f.LastPlan().Stats.Workers.Stuck)
 		require.Equal(t, orchestrator.Answering, f.state("w2").State)
@@ -257,21 +250,19 @@ func TestT3_ASlowListDelaysOnlyItsWorker(t *testing.T) {
 			return rand.New(rand.NewPCG(uint64(worker), uint64(n))).IntN(100) == 0
 		}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, given{workers: test.workers, expected: 2 * test.workers}, func(t *testing.T, f *fleet) {
-				f.intercept(slowLists(func(worker string, n int) time.Duration {
-					if test.slow(slices.Index(f.workers, worker)+1, n) {
-						return 9 * time.Second
-					}
-					return 0
-				}))
-				f.start(tick)
-				f.requireShortTerms()
-				f.requireNeverTwice()
-				require.Zero(t, f.losses())
-				require.NotEmpty(t, f.RunsOn("w3"))
-			})
-		})
+		t.Run(test.name, bubble(given{workers: test.workers, expected: 2 * test.workers}, func(t *testing.T, f *fleet) {
+			f.intercept(slowLists(func(worker string, n int) time.Duration {
+				if test.slow(slices.Index(f.workers, worker)+1, n) {
+					return 9 * time.Second
+				}
+				return 0
+			}))
+			f.start(tick)
+			f.requireShortTerms()
+			f.requireNeverTwice()
+			require.Zero(t, f.losses())
+			require.NotEmpty(t, f.RunsOn("w3"))
+		}))
 	}
 }
 
@@ -281,38 +272,36 @@ var errUnreachable = errors.New("connection refused")
 // to wait for, so it waits for them.
 func TestT3_WorkersUpAfterTheirLeaderCostNoTerm(t *testing.T) {
 	for _, test := range []struct{ workers, up int }{{1, 1}, {3, 3}, {3, 1}} {
-		t.Run(fmt.Sprintf("%d of %d workers", test.up, test.workers), func(t *testing.T) {
-			inBubble(t, given{workers: test.workers, expected: 6}, func(t *testing.T, f *fleet) {
-				up := make(map[string]bool)
-				f.intercept(func(ctx context.Context, c call) error {
-					if !up[c.Worker] {
-						return errUnreachable
-					}
-					return pass(ctx, 5*time.Millisecond)
-				})
-				require.ErrorIs(t, f.NextTerm(t.Context()), errUnreachable)
-				for _, name := range f.workers[:test.up] {
-					up[name] = true
+		t.Run(fmt.Sprintf("%d of %d workers", test.up, test.workers), bubble(given{workers: test.workers, expected: 6}, func(t *testing.T, f *fleet) {
+			up := make(map[string]bool)
+			f.intercept(func(ctx context.Context, c call) error {
+				if !up[c.Worker] {
+					return errUnreachable
 				}
-				time.Sleep(tick)
-
-				err := f.NextTerm(t.Context())
-				t.Logf("second term: %d missing, error %v", f.missing(), err)
-				answering := 0
-				for _, s := range f.LastActual() {
-					if s.State == orchestrator.Answering {
-						answering++
-					}
-				}
-				require.Equal(t, test.up, answering, "the term knows the answers")
-				if test.up < test.workers {
-					require.Len(t, failures(t, err), test.workers-test.up)
-					return
-				}
-				require.NoError(t, err)
-				require.Zero(t, f.missing())
+				return pass(ctx, 5*time.Millisecond)
 			})
-		})
+			require.ErrorIs(t, f.NextTerm(t.Context()), errUnreachable)
+			for _, name := range f.workers[:test.up] {
+				up[name] = true
+			}
+			time.Sleep(tick)
+
+			err := f.NextTerm(t.Context())
+			t.Logf("second term: %d missing, error %v", f.missing(), err)
+			answering := 0
+			for _, s := range f.LastActual() {
+				if s.State == orchestrator.Answering {
+					answering++
+				}
+			}
+			require.Equal(t, test.up, answering, "the term knows the answers")
+			if test.up < test.workers {
+				require.Len(t, failures(t, err), test.workers-test.up)
+				return
+			}
+			require.NoError(t, err)
+			require.Zero(t, f.missing())
+		}))
 	}
 }
 
@@ -320,43 +309,40 @@ func TestT3_WorkersUpAfterTheirLeaderCostNoTerm(t *testing.T) {
 // the result of the call does not count for it.
 func TestC1_RemovedAndAddedWhileAListIsUnderWay(t *testing.T) {
 	for _, outcome := range []error{nil, errBoom} {
-		t.Run(fmt.Sprint(outcome), func(t *testing.T) {
-			inBubble(t, given{workers: 3, running: 6}, func(t *testing.T, f *fleet) {
-				f.requireSettled() // so that w2 has listed what was started there
-				over := make(chan struct{})
-				end := sync.OnceFunc(func() { close(over) })
-				defer end()
-				f.intercept(on(orchestrator.OpList, "w2", "", func(context.Context) error {
-					<-over
-					return outcome
-				}))
-				f.term()
-				require.Equal(t, []string{"w2"}, f.late())
+		t.Run(fmt.Sprint(outcome), bubble(given{workers: 3, running: 6}, func(t *testing.T, f *fleet) {
+			f.requireSettled() // so that w2 has listed what was started there
+			over := make(chan struct{})
+			end := sync.OnceFunc(func() { close(over) })
+			defer end()
+			f.intercept(on(orchestrator.OpList, "w2", "", func(context.Context) error {
+				<-over
+				return outcome
+			}))
+			f.term()
+			require.Equal(t, []string{"w2"}, f.late())
 
-				f.RemoveWorker("w2")
-				f.Kill("w2")
-				f.join("w2") // it runs nothing
-				f.forget()
-				for range 2 {
-					f.silentTerm("w2")
-					require.Empty(t, f.state("w2").Tasks)
-					require.Empty(t, f.waitingFor(orchestrator.ReasonHeld))
-					time.Sleep(timeout)
-				}
-				require.Empty(t, f.calls(func(c call) bool { return c.Worker == "w2" }))
-				require.Equal(t, []int{3, 0, 3}, f.loads(), "the first w2 is gone")
+			f.RemoveWorker("w2")
+			f.Kill("w2")
+			f.join("w2") // it runs nothing
+			f.forget()
+			for range 2 {
+				f.silentTerm("w2")
+				require.Empty(t, f.state("w2").Tasks)
+				require.Empty(t, f.waitingFor(orchestrator.ReasonHeld))
+				time.Sleep(timeout)
+			}
+			require.Empty(t, f.calls(func(c call) bool { return c.Worker == "w2" }))
+			require.Equal(t, []int{3, 0, 3}, f.loads(), "the first w2 is gone")
 
-				f.intercept(nil)
-				end()
-				synctest.Wait()
-				f.intercept(on(orchestrator.OpList, "w1", "", takes(time.Millisecond)))
-				f.forget()
-				f.term()
-				require.Contains(t, texts(f.lists()), "list w2")
-				require.Equal(t, []int{2, 2, 2}, f.loads())
-				f.requireSettled()
-			})
-		})
+			f.intercept(nil)
+			end()
+			synctest.Wait()
+			f.intercept(on(orchestrator.OpList, "w1", "", takes(time.Millisecond)))
+			f.freshTerm()
+			require.Contains(t, texts(f.lists()), "list w2")
+			require.Equal(t, []int{2, 2, 2}, f.loads())
+			f.requireSettled()
+		}))
 	}
 }
 
@@ -395,8 +381,7 @@ func TestT3_ALateWorkersInstancesAreHeld(t *testing.T) {
 		time.Sleep(3 * time.Second) // its answer comes, and serves the next term
 		synctest.Wait()
 		f.Slow(0, "w2")
-		f.forget()
-		f.term()
+		f.freshTerm()
 		require.NotContains(t, texts(f.lists()), "list w2")
 		require.Empty(t, f.late())
 		require.Empty(t, f.RunsOn("w2"))
@@ -408,36 +393,34 @@ func TestT3_ALateWorkersInstancesAreHeld(t *testing.T) {
 // term. It starts elsewhere if the worker is late again.
 func TestT3_TheShareOfALateWorkerWaitsATerm(t *testing.T) {
 	for name, again := range map[string]bool{"it answers": false, "it is late again": true} {
-		t.Run(name, func(t *testing.T) {
-			onBothWires(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
-				f.Slow(9*time.Second, "w2")
-				f.expect(40)
-				f.term()
-				require.Equal(t, []int{10, 2, 10, 10}, f.loads())
-				late := f.waitingFor(orchestrator.ReasonLate)
-				require.Len(t, late, 8)
-				for _, x := range late {
-					require.Equal(t, waiting{Task: x.Task, Instances: 1, Reason: orchestrator.ReasonLate, Worker: "w2", Named: true}, x)
-				}
-				s := f.LastPlan().Stats
-				require.Equal(t, 8, s.Instances.Missing)
-				require.Equal(t, 24, s.Adds)
-				require.Equal(t, 24, s.LowerBound)
+		t.Run(name, bothWires(given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
+			f.Slow(9*time.Second, "w2")
+			f.expect(40)
+			f.term()
+			require.Equal(t, []int{10, 2, 10, 10}, f.loads())
+			late := f.waitingFor(orchestrator.ReasonLate)
+			require.Len(t, late, 8)
+			for _, x := range late {
+				require.Equal(t, waiting{Task: x.Task, Instances: 1, Reason: orchestrator.ReasonLate, Worker: "w2", Named: true}, x)
+			}
+			s := f.LastPlan().Stats
+			require.Equal(t, 8, s.Instances.Missing)
+			require.Equal(t, 24, s.Adds)
+			require.Equal(t, 24, s.LowerBound)
 
-				if again {
-					f.term()
-					require.Equal(t, []string{"w2"}, f.late())
-					require.Empty(t, f.waitingFor(orchestrator.ReasonLate))
-					f.requireAllRun()
-					require.Len(t, f.RunsOn("w2"), 2)
-				}
-				time.Sleep(timeout)
-				f.Slow(0, "w2")
+			if again {
 				f.term()
-				require.Equal(t, []int{10, 10, 10, 10}, f.loads())
-				f.requireNeverTwice()
-			})
-		})
+				require.Equal(t, []string{"w2"}, f.late())
+				require.Empty(t, f.waitingFor(orchestrator.ReasonLate))
+				f.requireAllRun()
+				require.Len(t, f.RunsOn("w2"), 2)
+			}
+			time.Sleep(timeout)
+			f.Slow(0, "w2")
+			f.term()
+			require.Equal(t, []int{10, 10, 10, 10}, f.loads())
+			f.requireNeverTwice()
+		}))
 	}
 }
 
@@ -527,25 +510,23 @@ func TestT11_WhatTheLeaderEndsIsNoWorkersFailure(t *testing.T) {
 		"a term":             (*fleet).NextTerm,
 		"the terms of a Run": func(f *fleet, ctx context.Context) error { return f.Run(ctx, time.Hour) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
-				f.term()
-				f.Cut("w2")
-				f.silentTerm("w2")
-				f.Heal()
-				f.Slow(5*time.Second, "w2") // which NextTerm does not wait for
-				if name == "a term" {
-					f.Slow(5*time.Second, "w1", "w3")
-				}
-				ctx := cancelledAfter(t, time.Second, over)
-				require.ErrorIs(t, end(f, ctx), over)
-				f.Slow(0, "w1", "w3")
-				err := f.NextTerm(t.Context())
-				require.ErrorIs(t, err, orchestrator.ErrSilent)
-				require.NotContains(t, err.Error(), over.Error())
-				require.ErrorContains(t, err, "the worker is cut off")
-			})
-		})
+		t.Run(name, bubble(given{workers: 3}, func(t *testing.T, f *fleet) {
+			f.term()
+			f.Cut("w2")
+			f.silentTerm("w2")
+			f.Heal()
+			f.Slow(5*time.Second, "w2") // which NextTerm does not wait for
+			if name == "a term" {
+				f.Slow(5*time.Second, "w1", "w3")
+			}
+			ctx := cancelledAfter(t, time.Second, over)
+			require.ErrorIs(t, end(f, ctx), over)
+			f.Slow(0, "w1", "w3")
+			err := f.NextTerm(t.Context())
+			require.ErrorIs(t, err, orchestrator.ErrSilent)
+			require.NotContains(t, err.Error(), over.Error())
+			require.ErrorContains(t, err, "the worker is cut off")
+		}))
 	}
 }
 

@@ -31,18 +31,16 @@ func TestT2_AllWorkersAreAskedAtOnce(t *testing.T) {
 
 func TestT2_NoMoreCallsInFlightThanAllowed(t *testing.T) {
 	for _, n := range []int{1, 2, 7, 30} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			inBubble(t, given{workers: 30, expected: 30, opts: options{orchestrator.WithConcurrency(n)}}, func(t *testing.T, f *fleet) {
-				f.Slow(time.Millisecond, f.workers...)
-				waves := (30 + n - 1) / n
+		t.Run(fmt.Sprint(n), bubble(given{workers: 30, expected: 30, opts: options{orchestrator.WithConcurrency(n)}}, func(t *testing.T, f *fleet) {
+			f.Slow(time.Millisecond, f.workers...)
+			waves := (30 + n - 1) / n
 
-				d, err := f.timedTerm()
-				require.NoError(t, err)
-				require.Equal(t, n, f.mostInFlight())
-				require.Equal(t, time.Duration(waves)*time.Millisecond, f.LastPlan().Stats.Listing)
-				require.Equal(t, time.Duration(2*waves)*time.Millisecond, d, "an Add for each worker after its List")
-			})
-		})
+			d, err := f.timedTerm()
+			require.NoError(t, err)
+			require.Equal(t, n, f.mostInFlight())
+			require.Equal(t, time.Duration(waves)*time.Millisecond, f.LastPlan().Stats.Listing)
+			require.Equal(t, time.Duration(2*waves)*time.Millisecond, d, "an Add for each worker after its List")
+		}))
 	}
 }
 
@@ -60,8 +58,7 @@ func TestT2_InTheOrderInWhichTheyWereAskedLast(t *testing.T) {
 
 		time.Sleep(timeout)
 		f.Heal()
-		f.forget()
-		f.term()
+		f.freshTerm()
 		require.Equal(t, []string{"list w3", "list w4", "list w1"}, texts(f.lists()), "w2 has answered in the meantime")
 	})
 }
@@ -96,34 +93,32 @@ func TestT2_SlotsOfCallsThatAreNotAwaited(t *testing.T) {
 // at least n of the silent ones beside the healthy one: those it asked longest ago.
 func TestT2_ThenThoseAskedLongestAgo(t *testing.T) {
 	for n := 1; n <= 7; n++ {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			inBubble(t, given{workers: 7, opts: options{orchestrator.WithConcurrency(n), hold}}, func(t *testing.T, f *fleet) {
-				silent := f.workers[1:]
-				f.Cut(silent...)
-				askedIn := make(map[string]int)
-				for term := 1; term <= 20; term++ {
-					f.forget()
-					require.Error(t, f.NextTerm(t.Context()))
-					synctest.Wait()
-					asked := make(map[string]bool)
-					for _, c := range f.lists() {
-						asked[c.Worker] = true
-					}
-					require.True(t, asked["w1"])
-					require.Greater(t, len(asked), min(n, 6))
-					for _, w := range silent {
-						for _, other := range silent {
-							if asked[w] && !asked[other] {
-								require.LessOrEqual(t, askedIn[w], askedIn[other], "term %d asked %s rather than %s", term, w, other)
-							}
+		t.Run(fmt.Sprint(n), bubble(given{workers: 7, opts: options{orchestrator.WithConcurrency(n), hold}}, func(t *testing.T, f *fleet) {
+			silent := f.workers[1:]
+			f.Cut(silent...)
+			askedIn := make(map[string]int)
+			for term := 1; term <= 20; term++ {
+				f.forget()
+				require.Error(t, f.NextTerm(t.Context()))
+				synctest.Wait()
+				asked := make(map[string]bool)
+				for _, c := range f.lists() {
+					asked[c.Worker] = true
+				}
+				require.True(t, asked["w1"])
+				require.Greater(t, len(asked), min(n, 6))
+				for _, w := range silent {
+					for _, other := range silent {
+						if asked[w] && !asked[other] {
+							require.LessOrEqual(t, askedIn[w], askedIn[other], "term %d asked %s rather than %s", term, w, other)
 						}
 					}
-					for w := range asked {
-						askedIn[w] = term
-					}
 				}
-			})
-		})
+				for w := range asked {
+					askedIn[w] = term
+				}
+			}
+		}))
 	}
 }
 
@@ -169,8 +164,7 @@ func TestT2_EachCallHasItsOwnDeadline(t *testing.T) {
 		mu.Unlock()
 		time.Sleep(time.Second)
 		require.Empty(t, f.calls(func(c call) bool { return c.Open || c.Err != nil }), "none was cancelled")
-		f.forget()
-		f.term()
+		f.freshTerm()
 		require.NotContains(t, texts(f.lists()), "list w33", "it has answered in the meantime")
 		require.Equal(t, orchestrator.Answering, f.state("w33").State)
 	})
@@ -208,20 +202,17 @@ func TestT2_OnlyAWholeTimeoutIsAMiss(t *testing.T) {
 // A fleet that is slow as a whole loses no worker.
 func TestT2_ASlowFleetIsWaitedFor(t *testing.T) {
 	for _, workers := range []int{1, 2, 5} {
-		t.Run(fmt.Sprint(workers), func(t *testing.T) {
-			inBubble(t, given{workers: workers}, func(t *testing.T, f *fleet) {
-				f.expect(2 * workers)
-				f.Slow(9*time.Second, f.workers...)
-				for range 5 {
-					f.forget()
-					f.term()
-					require.Equal(t, 9*time.Second, f.LastPlan().Stats.Listing)
-					require.Len(t, f.lists(), workers)
-				}
-				f.Heal()
-				f.requireSettled()
-			})
-		})
+		t.Run(fmt.Sprint(workers), bubble(given{workers: workers}, func(t *testing.T, f *fleet) {
+			f.expect(2 * workers)
+			f.Slow(9*time.Second, f.workers...)
+			for range 5 {
+				f.freshTerm()
+				require.Equal(t, 9*time.Second, f.LastPlan().Stats.Listing)
+				require.Len(t, f.lists(), workers)
+			}
+			f.Heal()
+			f.requireSettled()
+		}))
 	}
 }
 
@@ -241,38 +232,36 @@ func TestT2_ASlowFleetLosesNoWorker(t *testing.T) {
 		{"800 workers are slow from the start, 128 calls", 800, 1900 * time.Millisecond, 0, 40, options{few}},
 		{"2,000 workers turn slow", 2000, time.Second, 1, 40, nil},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, given{workers: test.workers, expected: test.workers, opts: test.opts}, func(t *testing.T, f *fleet) {
-				for range test.healthy {
-					f.term()
+		t.Run(test.name, bubble(given{workers: test.workers, expected: test.workers, opts: test.opts}, func(t *testing.T, f *fleet) {
+			for range test.healthy {
+				f.term()
+			}
+			f.intercept(slowLists(func(string, int) time.Duration { return test.list }))
+			lost := make(map[string]bool)
+			for range test.terms {
+				f.steadyTerm()
+				if f.losses() == 0 {
+					continue
 				}
-				f.intercept(slowLists(func(string, int) time.Duration { return test.list }))
-				lost := make(map[string]bool)
-				for range test.terms {
-					f.steadyTerm()
-					if f.losses() == 0 {
-						continue
-					}
-					for _, s := range f.LastActual() {
-						if s.State == orchestrator.Lost {
-							lost[s.Name] = true
-						}
+				for _, s := range f.LastActual() {
+					if s.State == orchestrator.Lost {
+						lost[s.Name] = true
 					}
 				}
-				doubled := 0
-				for _, task := range f.ListExpectedTasks() {
-					if f.Counts(task.Name).Most > 1 {
-						doubled++
-					}
+			}
+			doubled := 0
+			for _, task := range f.ListExpectedTasks() {
+				if f.Counts(task.Name).Most > 1 {
+					doubled++
 				}
-				t.Logf("%d workers lost, %d tasks doubled, %d missing, spread %d",
-					len(lost), doubled, f.missing(), spread(f.loads()))
-				require.Empty(t, slices.Sorted(maps.Keys(lost))[:min(3, len(lost))], "workers lost, the first three of them")
-				require.Zero(t, doubled)
-				require.Zero(t, f.missing())
-				require.LessOrEqual(t, spread(f.loads()), 1)
-			})
-		})
+			}
+			t.Logf("%d workers lost, %d tasks doubled, %d missing, spread %d",
+				len(lost), doubled, f.missing(), spread(f.loads()))
+			require.Empty(t, slices.Sorted(maps.Keys(lost))[:min(3, len(lost))], "workers lost, the first three of them")
+			require.Zero(t, doubled)
+			require.Zero(t, f.missing())
+			require.LessOrEqual(t, spread(f.loads()), 1)
+		}))
 	}
 }
 
@@ -283,26 +272,24 @@ func (f *fleet) losses() int { return f.LastPlan().Stats.Workers.Lost }
 func TestT3_ListingTakesOneTimeoutInAll(t *testing.T) {
 	for _, workers := range []int{1, 2, 128, 1280} {
 		for _, how := range []string{"hang", "stick"} {
-			t.Run(fmt.Sprintf("%d workers %s", workers, how), func(t *testing.T) {
-				inBubble(t, given{workers: workers, expected: 10}, func(t *testing.T, f *fleet) {
-					if how == "hang" {
-						f.Hang(f.workers...)
+			t.Run(fmt.Sprintf("%d workers %s", workers, how), bubble(given{workers: workers, expected: 10}, func(t *testing.T, f *fleet) {
+				if how == "hang" {
+					f.Hang(f.workers...)
+				} else {
+					f.Stick(f.workers...)
+				}
+				for term := range 4 {
+					d, err := f.timedTerm()
+					require.Len(t, failures(t, err), workers)
+					require.LessOrEqual(t, d, timeout)
+					if how == "stick" && term*1024 >= workers {
+						require.Zero(t, d, "no worker can be asked")
 					} else {
-						f.Stick(f.workers...)
+						require.Greater(t, d, timeout-timeout/1000)
 					}
-					for term := range 4 {
-						d, err := f.timedTerm()
-						require.Len(t, failures(t, err), workers)
-						require.LessOrEqual(t, d, timeout)
-						if how == "stick" && term*1024 >= workers {
-							require.Zero(t, d, "no worker can be asked")
-						} else {
-							require.Greater(t, d, timeout-timeout/1000)
-						}
-					}
-					require.Empty(t, f.writes())
-				})
-			})
+				}
+				require.Empty(t, f.writes())
+			}))
 		}
 	}
 }

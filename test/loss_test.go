@@ -25,37 +25,35 @@ func TestT4_LostAfterTheGracePeriod(t *testing.T) {
 		{"of which the length can be set", 6 * time.Second, options{orchestrator.WithCommunicatorTimeout(2 * time.Second)}},
 		{"or the period itself", time.Minute, options{orchestrator.WithGracePeriod(time.Minute)}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, given{workers: 3, running: 6, opts: test.opts}, func(t *testing.T, f *fleet) {
-				answered := time.Now()
-				onW1 := f.RunsOn("w1")
-				f.Cut("w1")
+		t.Run(test.name, bubble(given{workers: 3, running: 6, opts: test.opts}, func(t *testing.T, f *fleet) {
+			answered := time.Now()
+			onW1 := f.RunsOn("w1")
+			f.Cut("w1")
 
-				f.forget()
-				time.Sleep(test.grace - 1)
-				f.silentTerm("w1")
-				require.Equal(t, orchestrator.Silent, f.state("w1").State)
-				require.Empty(t, f.writes())
+			f.forget()
+			time.Sleep(test.grace - 1)
+			f.silentTerm("w1")
+			require.Equal(t, orchestrator.Silent, f.state("w1").State)
+			require.Empty(t, f.writes())
 
-				time.Sleep(time.Nanosecond)
-				f.silentTerm("w1")
-				s := f.state("w1")
-				require.Equal(t, orchestrator.Lost, s.State)
-				require.Equal(t, answered, s.LastAnswer)
-				require.Empty(t, s.Tasks, "it runs nothing any more")
-				require.ElementsMatch(t, onW1, s.LastTasks)
-				for _, name := range onW1 {
-					require.Len(t, f.Running(name), 2, "on w1, where nobody sees it, and elsewhere")
-					require.Equal(t, orchestrator.ChangeKind{Op: orchestrator.Start, Reason: orchestrator.ReasonLost}, f.changesOf(name)[0].Kind)
-				}
-				require.Len(t, f.writes(), 2)
-				require.Equal(t, 1, f.LastPlan().Stats.Workers.Lost)
-				f.forget()
-				f.silentTerm("w1")
-				require.Empty(t, f.writes())
-				require.ElementsMatch(t, onW1, f.state("w1").LastTasks)
-			})
-		})
+			time.Sleep(time.Nanosecond)
+			f.silentTerm("w1")
+			s := f.state("w1")
+			require.Equal(t, orchestrator.Lost, s.State)
+			require.Equal(t, answered, s.LastAnswer)
+			require.Empty(t, s.Tasks, "it runs nothing any more")
+			require.ElementsMatch(t, onW1, s.LastTasks)
+			for _, name := range onW1 {
+				require.Len(t, f.Running(name), 2, "on w1, where nobody sees it, and elsewhere")
+				require.Equal(t, orchestrator.ChangeKind{Op: orchestrator.Start, Reason: orchestrator.ReasonLost}, f.changesOf(name)[0].Kind)
+			}
+			require.Len(t, f.writes(), 2)
+			require.Equal(t, 1, f.LastPlan().Stats.Workers.Lost)
+			f.forget()
+			f.silentTerm("w1")
+			require.Empty(t, f.writes())
+			require.ElementsMatch(t, onW1, f.state("w1").LastTasks)
+		}))
 	}
 }
 
@@ -81,26 +79,24 @@ func TestT4_LostWorkerReturns(t *testing.T) {
 		"with what it had": func(*fleet, string) {},
 		"empty":            func(f *fleet, w string) { f.Start(w) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, given{workers: 3, running: 2}, func(t *testing.T, f *fleet) {
-				f.term() // in which it lists what it will list again
-				lost := f.Running("t1")[0]
-				f.Cut(lost)
-				time.Sleep(grace)
-				f.silentTerm(lost)
-				require.Equal(t, orchestrator.Lost, f.state(lost).State)
-				require.Len(t, f.Running("t1"), 2)
+		t.Run(name, bubble(given{workers: 3, running: 2}, func(t *testing.T, f *fleet) {
+			f.term() // in which it lists what it will list again
+			lost := f.Running("t1")[0]
+			f.Cut(lost)
+			time.Sleep(grace)
+			f.silentTerm(lost)
+			require.Equal(t, orchestrator.Lost, f.state(lost).State)
+			require.Len(t, f.Running("t1"), 2)
 
-				f.Heal()
-				returns(f, lost)
-				_ = f.NextTerm(t.Context())
-				synctest.Wait()
-				f.term()
-				require.Equal(t, orchestrator.Answering, f.state(lost).State)
-				f.requireSettled()
-				require.ElementsMatch(t, f.RunsOn(lost), f.state(lost).Tasks)
-			})
-		})
+			f.Heal()
+			returns(f, lost)
+			_ = f.NextTerm(t.Context())
+			synctest.Wait()
+			f.term()
+			require.Equal(t, orchestrator.Answering, f.state(lost).State)
+			f.requireSettled()
+			require.ElementsMatch(t, f.RunsOn(lost), f.state(lost).Tasks)
+		}))
 	}
 }
 
@@ -172,19 +168,17 @@ func TestT4_GraceZeroLosesAtOnce(t *testing.T) {
 // a while no call reaches them: this does not make them silent.
 func TestT4_AWorkerThatWasNotAskedIsNotLost(t *testing.T) {
 	for _, every := range []time.Duration{time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second} {
-		t.Run(every.String(), func(t *testing.T) {
-			inBubble(t, given{workers: 40, running: 80, opts: options{orchestrator.WithConcurrency(4)}}, func(t *testing.T, f *fleet) {
-				f.Hang("w1", "w2", "w3", "w4")
-				for range 40 {
-					time.Sleep(every)
-					_ = f.NextTerm(t.Context())
-					synctest.Wait()
-					for _, w := range f.LastActual()[4:] {
-						require.NotEqual(t, orchestrator.Lost, w.State, w.Name)
-					}
+		t.Run(every.String(), bubble(given{workers: 40, running: 80, opts: options{orchestrator.WithConcurrency(4)}}, func(t *testing.T, f *fleet) {
+			f.Hang("w1", "w2", "w3", "w4")
+			for range 40 {
+				time.Sleep(every)
+				_ = f.NextTerm(t.Context())
+				synctest.Wait()
+				for _, w := range f.LastActual()[4:] {
+					require.NotEqual(t, orchestrator.Lost, w.State, w.Name)
 				}
-			})
-		})
+			}
+		}))
 	}
 }
 
@@ -213,23 +207,21 @@ func TestT4_AFailureBeforeALongGapLosesNoWorker(t *testing.T) {
 		"an hour":                               {time.Hour, 50 * time.Millisecond},
 		"an hour, and a slow answer":            {time.Hour, timeout / 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
-				time.Sleep(time.Second)
-				f.Cut("w4")
+		t.Run(name, bubble(given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
+			time.Sleep(time.Second)
+			f.Cut("w4")
+			f.anyTerm()
+			f.Heal()
+			time.Sleep(c.gap)
+			f.Slow(c.late, "w4")
+			for range 10 {
 				f.anyTerm()
-				f.Heal()
-				time.Sleep(c.gap)
-				f.Slow(c.late, "w4")
-				for range 10 {
-					f.anyTerm()
-					require.NotEqual(t, orchestrator.Lost, f.state("w4").State)
-					time.Sleep(time.Second)
-				}
-				require.Equal(t, orchestrator.Answering, f.state("w4").State)
-				f.requireNeverTwice()
-			})
-		})
+				require.NotEqual(t, orchestrator.Lost, f.state("w4").State)
+				time.Sleep(time.Second)
+			}
+			require.Equal(t, orchestrator.Answering, f.state("w4").State)
+			f.requireNeverTwice()
+		}))
 	}
 }
 
@@ -241,26 +233,24 @@ func TestT4_OneMissedListUnderASlowTickerLosesNoWorker(t *testing.T) {
 		"hangs": hang,
 	} {
 		for _, every := range []time.Duration{30 * time.Second, time.Minute, 10 * time.Minute} {
-			t.Run(fmt.Sprint(name, ", ", every), func(t *testing.T) {
-				inBubble(t, given{workers: 4, expected: 20}, func(t *testing.T, f *fleet) {
-					f.start(every)
-					time.Sleep(every / 2)
-					f.intercept(on(orchestrator.OpList, "w2", "", fault))
-					time.Sleep(every)
-					f.intercept(nil)
-					lost := f.losses()
-					time.Sleep(3 * every)
-					doubled := 0
-					for _, task := range f.ListExpectedTasks() {
-						if f.Counts(task.Name).Starts > 1 {
-							doubled++
-						}
+			t.Run(fmt.Sprint(name, ", ", every), bubble(given{workers: 4, expected: 20}, func(t *testing.T, f *fleet) {
+				f.start(every)
+				time.Sleep(every / 2)
+				f.intercept(on(orchestrator.OpList, "w2", "", fault))
+				time.Sleep(every)
+				f.intercept(nil)
+				lost := f.losses()
+				time.Sleep(3 * every)
+				doubled := 0
+				for _, task := range f.ListExpectedTasks() {
+					if f.Counts(task.Name).Starts > 1 {
+						doubled++
 					}
-					t.Logf("%d workers lost, %d tasks started twice", lost, doubled)
-					require.Zero(t, lost)
-					require.Zero(t, doubled)
-				})
-			})
+				}
+				t.Logf("%d workers lost, %d tasks started twice", lost, doubled)
+				require.Zero(t, lost)
+				require.Zero(t, doubled)
+			}))
 		}
 	}
 }
@@ -327,27 +317,25 @@ func TestT5_MassLoss(t *testing.T) {
 		{"one turns it off", 3, 3, options{maxLoss(1)}, true},
 		{"a third of three, in binary fractions", 3, 1, options{maxLoss(1.0 / 3)}, true},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, given{workers: test.workers, opts: test.opts}, func(t *testing.T, f *fleet) {
-				f.expect(2 * test.workers)
-				f.term()
-				silent := f.workers[:test.silent]
-				f.Cut(silent...)
-				f.silentTerm(silent...)
-				require.Equal(t, !test.lost, f.LastPlan().Stats.MassLoss)
-				f.forget()
-				time.Sleep(grace)
-				f.silentTerm(silent...)
-				stats := f.LastPlan().Stats
-				require.Equal(t, !test.lost, stats.MassLoss)
-				if test.lost {
-					require.Equal(t, test.silent, stats.Workers.Lost)
-				} else {
-					require.Equal(t, test.silent, stats.Workers.Silent)
-					require.Empty(t, f.writes())
-				}
-			})
-		})
+		t.Run(test.name, bubble(given{workers: test.workers, opts: test.opts}, func(t *testing.T, f *fleet) {
+			f.expect(2 * test.workers)
+			f.term()
+			silent := f.workers[:test.silent]
+			f.Cut(silent...)
+			f.silentTerm(silent...)
+			require.Equal(t, !test.lost, f.LastPlan().Stats.MassLoss)
+			f.forget()
+			time.Sleep(grace)
+			f.silentTerm(silent...)
+			stats := f.LastPlan().Stats
+			require.Equal(t, !test.lost, stats.MassLoss)
+			if test.lost {
+				require.Equal(t, test.silent, stats.Workers.Lost)
+			} else {
+				require.Equal(t, test.silent, stats.Workers.Silent)
+				require.Empty(t, f.writes())
+			}
+		}))
 	}
 }
 
@@ -394,26 +382,24 @@ func TestT5_EachHasItsOwnFiveMinutes(t *testing.T) {
 // silent hears some of them and goes on: the others are about to answer.
 func TestT5_NoWorkerIsLostAsTheNetworkReturns(t *testing.T) {
 	for _, every := range []time.Duration{time.Second, time.Minute} {
-		t.Run(every.String(), func(t *testing.T) {
-			inBubble(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
-				f.Cut("w1", "w2", "w3")
-				f.silentTerm("w1", "w2", "w3")
-				time.Sleep(2 * grace)
-				f.silentTerm("w1", "w2", "w3")
+		t.Run(every.String(), bubble(given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
+			f.Cut("w1", "w2", "w3")
+			f.silentTerm("w1", "w2", "w3")
+			time.Sleep(2 * grace)
+			f.silentTerm("w1", "w2", "w3")
 
-				time.Sleep(every)
-				f.Heal()
-				f.Slow(time.Microsecond, "w4")
-				f.Slow(time.Millisecond, "w2", "w3")
-				f.forget()
-				f.silentTerm("w2", "w3")
-				require.Empty(t, f.writes())
-				time.Sleep(every)
-				f.term()
-				require.Empty(t, f.writes())
-				require.Equal(t, 4, f.LastPlan().Stats.Workers.Answering)
-			})
-		})
+			time.Sleep(every)
+			f.Heal()
+			f.Slow(time.Microsecond, "w4")
+			f.Slow(time.Millisecond, "w2", "w3")
+			f.forget()
+			f.silentTerm("w2", "w3")
+			require.Empty(t, f.writes())
+			time.Sleep(every)
+			f.term()
+			require.Empty(t, f.writes())
+			require.Equal(t, 4, f.LastPlan().Stats.Workers.Answering)
+		}))
 	}
 }
 

@@ -40,53 +40,48 @@ func (f *fleet) starts() (found []change) {
 // A worker joins 100 tasks on 4 workers: 20 moves in ⌈20/n⌉ terms.
 func TestT10_AtMostNMovesATerm(t *testing.T) {
 	for _, c := range []struct{ n, terms int }{{1, 20}, {3, 7}, {7, 3}, {19, 2}, {20, 1}, {1000, 1}} {
-		t.Run(fmt.Sprint(c.n), func(t *testing.T) {
-			inBubble(t, given{workers: 4, running: 100, opts: options{orchestrator.WithMaxMoves(c.n)}}, func(t *testing.T, f *fleet) {
-				f.join("w5")
-				left := 20
-				for range c.terms {
-					require.Positive(t, left)
-					f.forget()
-					f.term()
-					require.Len(t, f.moves(), min(c.n, left))
-					require.Len(t, f.sent(orchestrator.OpAdd), min(c.n, left))
-					left -= min(c.n, left)
-					require.Equal(t, left, f.LastPlan().Stats.Deferred)
-				}
-				require.Equal(t, []int{20, 20, 20, 20, 20}, f.loads())
-				f.requireSettled()
-			})
-		})
+		t.Run(fmt.Sprint(c.n), bubble(given{workers: 4, running: 100, opts: options{orchestrator.WithMaxMoves(c.n)}}, func(t *testing.T, f *fleet) {
+			f.join("w5")
+			left := 20
+			for range c.terms {
+				require.Positive(t, left)
+				f.freshTerm()
+				require.Len(t, f.moves(), min(c.n, left))
+				require.Len(t, f.sent(orchestrator.OpAdd), min(c.n, left))
+				left -= min(c.n, left)
+				require.Equal(t, left, f.LastPlan().Stats.Deferred)
+			}
+			require.Equal(t, []int{20, 20, 20, 20, 20}, f.loads())
+			f.requireSettled()
+		}))
 	}
 }
 
 // Drains come first: as long as there is one to move, nothing else moves.
 func TestT10_DrainsFirst(t *testing.T) {
 	for _, n := range []int{1, 4, 10} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			inBubble(t, given{workers: 4, running: 40, opts: options{orchestrator.WithMaxMoves(n)}}, func(t *testing.T, f *fleet) {
-				f.join("w5")
-				require.NoError(t, f.DrainWorker("w2"))
-				for left := 10; left > 0; {
-					f.term()
-					require.LessOrEqual(t, len(f.moves()), n)
-					drains := 0
-					for _, c := range f.moves() {
-						if c.Kind.Reason == orchestrator.ReasonDrain {
-							drains++
-						}
+		t.Run(fmt.Sprint(n), bubble(given{workers: 4, running: 40, opts: options{orchestrator.WithMaxMoves(n)}}, func(t *testing.T, f *fleet) {
+			f.join("w5")
+			require.NoError(t, f.DrainWorker("w2"))
+			for left := 10; left > 0; {
+				f.term()
+				require.LessOrEqual(t, len(f.moves()), n)
+				drains := 0
+				for _, c := range f.moves() {
+					if c.Kind.Reason == orchestrator.ReasonDrain {
+						drains++
 					}
-					require.Equal(t, min(n, left), drains)
-					left -= drains
-					require.Len(t, f.RunsOn("w2"), left)
 				}
-				for range 10 {
-					f.term()
-				}
-				require.Equal(t, []int{10, 0, 10, 10, 10}, f.loads())
-				f.requireSettled()
-			})
-		})
+				require.Equal(t, min(n, left), drains)
+				left -= drains
+				require.Len(t, f.RunsOn("w2"), left)
+			}
+			for range 10 {
+				f.term()
+			}
+			require.Equal(t, []int{10, 0, 10, 10, 10}, f.loads())
+			f.requireSettled()
+		}))
 	}
 }
 
@@ -94,18 +89,16 @@ func TestT10_DrainsFirst(t *testing.T) {
 // may move.
 func TestT10_MissingIsNeverLimited(t *testing.T) {
 	for _, n := range []int{0, 1} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			inBubble(t, given{workers: 4, running: 100, opts: options{orchestrator.WithMaxMoves(n)}}, func(t *testing.T, f *fleet) {
-				f.requireAllRun()
+		t.Run(fmt.Sprint(n), bubble(given{workers: 4, running: 100, opts: options{orchestrator.WithMaxMoves(n)}}, func(t *testing.T, f *fleet) {
+			f.requireAllRun()
 
-				f.Kill("w1")
-				f.RemoveWorker("w1")
-				f.term()
-				require.Len(t, f.starts(), 25)
-				require.LessOrEqual(t, len(f.moves()), n)
-				f.requireAllRun()
-			})
-		})
+			f.Kill("w1")
+			f.RemoveWorker("w1")
+			f.term()
+			require.Len(t, f.starts(), 25)
+			require.LessOrEqual(t, len(f.moves()), n)
+			f.requireAllRun()
+		}))
 	}
 }
 
@@ -119,8 +112,7 @@ func TestT10_SurplusIsNeverLimited(t *testing.T) {
 		for _, name := range names("t", 30)[20:] {
 			f.RemoveTask(name)
 		}
-		f.forget()
-		f.term()
+		f.freshTerm()
 		require.Len(t, f.sent(orchestrator.OpRemove), 20*2+10*3)
 		require.Empty(t, f.sent(orchestrator.OpAdd))
 		f.requireSettled()
@@ -173,28 +165,26 @@ func TestT10_TrialsCount(t *testing.T) {
 // So does one that drains.
 func TestT10_TrialsThatDrainCount(t *testing.T) {
 	for _, n := range []int{0, 2} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			inBubble(t, given{workers: 1, running: 8, opts: options{orchestrator.WithMaxMoves(n)}}, func(t *testing.T, f *fleet) {
-				f.join("w2", "w3", "w4")
-				require.NoError(t, f.DrainWorker("w1"))
-				f.failAdds(errRejected, "w2", "w3", "w4")
-				for range 10 {
-					f.anyTerm()
-					require.LessOrEqual(t, len(f.moves()), n)
-				}
-				f.Refuse(nil)
-				for range 20 {
-					f.anyTerm()
-					require.LessOrEqual(t, len(f.moves()), n)
-				}
-				if n == 0 {
-					require.Equal(t, []int{8, 0, 0, 0}, f.loads())
-					return
-				}
-				require.Zero(t, f.loads()[0])
-				f.requireSettled()
-			})
-		})
+		t.Run(fmt.Sprint(n), bubble(given{workers: 1, running: 8, opts: options{orchestrator.WithMaxMoves(n)}}, func(t *testing.T, f *fleet) {
+			f.join("w2", "w3", "w4")
+			require.NoError(t, f.DrainWorker("w1"))
+			f.failAdds(errRejected, "w2", "w3", "w4")
+			for range 10 {
+				f.anyTerm()
+				require.LessOrEqual(t, len(f.moves()), n)
+			}
+			f.Refuse(nil)
+			for range 20 {
+				f.anyTerm()
+				require.LessOrEqual(t, len(f.moves()), n)
+			}
+			if n == 0 {
+				require.Equal(t, []int{8, 0, 0, 0}, f.loads())
+				return
+			}
+			require.Zero(t, f.loads()[0])
+			f.requireSettled()
+		}))
 	}
 }
 
@@ -299,8 +289,7 @@ func converge(t *testing.T, r *rand.Rand) {
 	left := f.LastPlan().Stats.Deferred
 	for terms := (left + n - 1) / n; terms > 0; terms-- {
 		before := sumOfSquares(f.loads())
-		f.forget()
-		f.term()
+		f.freshTerm()
 		require.NotEmpty(t, f.moves())
 		require.LessOrEqual(t, len(f.moves()), n)
 		require.Len(t, f.sent(orchestrator.OpAdd), len(f.moves()), "nothing but moves")
@@ -438,15 +427,13 @@ func withStuckStops(t *testing.T, test func(f *fleet, s *stuck)) {
 	for _, kind := range stopFaults {
 		for n := 1; n <= 10; n++ {
 			for _, count := range slices.Compact([]int{1, n}) {
-				t.Run(fmt.Sprintf("%s, budget %d, %d stuck", kind.name, n, count), func(t *testing.T) {
-					inBubble(t, given{workers: 4, running: 80, opts: options{orchestrator.WithMaxMoves(n)}}, func(_ *testing.T, f *fleet) {
-						s := &stuck{n: count, fault: kind.fault}
-						f.intercept(s.tap)
-						test(f, s)
-						f.requireAllRun()
-						f.requireNeverTwice()
-					})
-				})
+				t.Run(fmt.Sprintf("%s, budget %d, %d stuck", kind.name, n, count), bubble(given{workers: 4, running: 80, opts: options{orchestrator.WithMaxMoves(n)}}, func(_ *testing.T, f *fleet) {
+					s := &stuck{n: count, fault: kind.fault}
+					f.intercept(s.tap)
+					test(f, s)
+					f.requireAllRun()
+					f.requireNeverTwice()
+				}))
 			}
 		}
 	}
@@ -501,24 +488,22 @@ func TestT3_AHangingRemoveMakesFewTermsLong(t *testing.T) {
 // cannot be stopped, so it stops the other one.
 func TestT10_TheOtherSurplusCopyIsStopped(t *testing.T) {
 	for _, kind := range stopFaults[1:] {
-		t.Run(kind.name, func(t *testing.T) {
-			onBothWires(t, given{workers: 3, expected: 6}, func(t *testing.T, f *fleet) {
-				f.run("w1", "t1")
-				f.run("w2", "t1")
-				s := &stuck{n: 1, fault: kind.fault}
-				f.intercept(s.tap)
-				terms := f.untilTerm(20, func() bool { return len(f.Running("t1")) == 1 && f.missing() == 0 })
-				t.Logf("after %d terms t1 runs on %v", terms, f.Running("t1"))
-				require.Len(t, f.Running("t1"), 1)
+		t.Run(kind.name, bothWires(given{workers: 3, expected: 6}, func(t *testing.T, f *fleet) {
+			f.run("w1", "t1")
+			f.run("w2", "t1")
+			s := &stuck{n: 1, fault: kind.fault}
+			f.intercept(s.tap)
+			terms := f.untilTerm(20, func() bool { return len(f.Running("t1")) == 1 && f.missing() == 0 })
+			t.Logf("after %d terms t1 runs on %v", terms, f.Running("t1"))
+			require.Len(t, f.Running("t1"), 1)
+			f.requireAllRun()
+			require.LessOrEqual(t, terms, 10)
+			for range 20 {
+				f.steadyTerm()
 				f.requireAllRun()
-				require.LessOrEqual(t, terms, 10)
-				for range 20 {
-					f.steadyTerm()
-					f.requireAllRun()
-				}
-				require.LessOrEqual(t, spread(f.loads()), 1)
-			})
-		})
+			}
+			require.LessOrEqual(t, spread(f.loads()), 1)
+		}))
 	}
 }
 

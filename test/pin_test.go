@@ -123,8 +123,7 @@ func TestP24_PinnedTasksDoNotMove(t *testing.T) {
 		for _, task := range stays {
 			require.NotEqual(t, []string{"w3"}, f.Running(task))
 		}
-		f.forget()
-		f.term()
+		f.freshTerm()
 		require.Empty(t, f.writes())
 		clear(p.pins)
 		f.term()

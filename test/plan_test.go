@@ -243,40 +243,38 @@ func draining(names []string) (all []member) {
 // If the hypothesis comes true, the next term does what Plan said.
 func TestPlan_AgreesWithTheNextTerm(t *testing.T) {
 	for name, w := range whatIfs {
-		t.Run(name, func(t *testing.T) {
-			onBothWires(t, given{workers: 4, running: 18, opts: w.opts}, func(t *testing.T, f *fleet) {
-				if w.prepare != nil {
-					w.prepare(f)
-				}
-				p := f.plan(w.suppose)
-				require.Equal(t, p.Changes, f.plan(w.suppose).Changes, "the same again")
-				if w.comeTrue != nil {
-					w.comeTrue(f)
-				}
-				f.anyTerm()
-				done := f.LastPlan()
-				require.Equal(t, stripped(done.Changes), stripped(p.Changes))
-				require.Equal(t, done.Waiting, p.Waiting)
-				require.Equal(t, done.Stats.Term, p.Stats.Term)
-				require.Equal(t, done.Stats.Changes, p.Stats.Changes)
-				require.Equal(t, done.Stats.Adds, p.Stats.Adds)
-				require.Equal(t, done.Stats.LowerBound, p.Stats.LowerBound)
-				require.Equal(t, done.Stats.Deferred, p.Stats.Deferred)
-				require.Equal(t, done.Stats.MassLoss, p.Stats.MassLoss)
-				require.Equal(t, done.Stats.Instances.Wanted, p.Stats.Instances.Wanted)
-				require.Equal(t, done.Stats.Instances.Held, p.Stats.Instances.Held)
-				require.Equal(t, done.Stats.Instances.Unplaceable, p.Stats.Instances.Unplaceable)
-				rows := make(map[string]orchestrator.WorkerPlan[string])
-				for _, row := range p.Workers {
-					rows[row.Name] = row
-				}
-				for _, row := range done.Workers {
-					planned := rows[row.Name]
-					row.Quarantined, planned.Quarantined = false, false // learned in the term
-					require.Equal(t, row, planned)
-				}
-			})
-		})
+		t.Run(name, bothWires(given{workers: 4, running: 18, opts: w.opts}, func(t *testing.T, f *fleet) {
+			if w.prepare != nil {
+				w.prepare(f)
+			}
+			p := f.plan(w.suppose)
+			require.Equal(t, p.Changes, f.plan(w.suppose).Changes, "the same again")
+			if w.comeTrue != nil {
+				w.comeTrue(f)
+			}
+			f.anyTerm()
+			done := f.LastPlan()
+			require.Equal(t, stripped(done.Changes), stripped(p.Changes))
+			require.Equal(t, done.Waiting, p.Waiting)
+			require.Equal(t, done.Stats.Term, p.Stats.Term)
+			require.Equal(t, done.Stats.Changes, p.Stats.Changes)
+			require.Equal(t, done.Stats.Adds, p.Stats.Adds)
+			require.Equal(t, done.Stats.LowerBound, p.Stats.LowerBound)
+			require.Equal(t, done.Stats.Deferred, p.Stats.Deferred)
+			require.Equal(t, done.Stats.MassLoss, p.Stats.MassLoss)
+			require.Equal(t, done.Stats.Instances.Wanted, p.Stats.Instances.Wanted)
+			require.Equal(t, done.Stats.Instances.Held, p.Stats.Instances.Held)
+			require.Equal(t, done.Stats.Instances.Unplaceable, p.Stats.Instances.Unplaceable)
+			rows := make(map[string]orchestrator.WorkerPlan[string])
+			for _, row := range p.Workers {
+				rows[row.Name] = row
+			}
+			for _, row := range done.Workers {
+				planned := rows[row.Name]
+				row.Quarantined, planned.Quarantined = false, false // learned in the term
+				require.Equal(t, row, planned)
+			}
+		}))
 	}
 }
 
@@ -323,21 +321,19 @@ func TestPlan_ChangesNothing(t *testing.T) {
 // Plan does not wait for a term under way, and starts from the one before.
 func TestPlan_DoesNotWaitForATerm(t *testing.T) {
 	for _, blocked := range []orchestrator.Op{orchestrator.OpList, orchestrator.OpAdd} {
-		t.Run(blocked.String(), func(t *testing.T) {
-			inBubble(t, given{workers: 2, running: 2}, func(t *testing.T, f *fleet) {
-				f.expect(4)
-				before := f.plan(hypothesis{})
-				f.intercept(on(blocked, "", "", hang))
-				done := f.beginTerm()
-				calls := len(f.calls(func(call) bool { return true }))
-				var p plan
-				require.Zero(t, took(func() { p = f.plan(hypothesis{}) }))
-				require.Empty(t, done, "the term is under way")
-				require.Equal(t, before.Changes, p.Changes)
-				require.Len(t, f.calls(func(call) bool { return true }), calls)
-				require.Error(t, <-done)
-			})
-		})
+		t.Run(blocked.String(), bubble(given{workers: 2, running: 2}, func(t *testing.T, f *fleet) {
+			f.expect(4)
+			before := f.plan(hypothesis{})
+			f.intercept(on(blocked, "", "", hang))
+			done := f.beginTerm()
+			calls := len(f.calls(func(call) bool { return true }))
+			var p plan
+			require.Zero(t, took(func() { p = f.plan(hypothesis{}) }))
+			require.Empty(t, done, "the term is under way")
+			require.Equal(t, before.Changes, p.Changes)
+			require.Len(t, f.calls(func(call) bool { return true }), calls)
+			require.Error(t, <-done)
+		}))
 	}
 }
 
@@ -405,23 +401,21 @@ func TestPlan_ForgetsNothing(t *testing.T) {
 			nil, // another worker of its name has a clean record
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, given{workers: 1}, func(t *testing.T, f *fleet) {
-				f.refusePoison()
-				f.expect(1)
-				require.NoError(t, f.AddTask("poison"))
-				f.failingTerm()
-				held := f.LastPlan().Paused
-				require.Len(t, held, 1)
-				test.goes(f)
-				require.Empty(t, f.plan(hypothesis{}).Paused)
-				require.Equal(t, held, f.LastPlan().Paused)
-				if test.returns != nil {
-					test.returns(f)
-					require.Equal(t, held, f.plan(hypothesis{}).Paused)
-				}
-			})
-		})
+		t.Run(name, bubble(given{workers: 1}, func(t *testing.T, f *fleet) {
+			f.refusePoison()
+			f.expect(1)
+			require.NoError(t, f.AddTask("poison"))
+			f.failingTerm()
+			held := f.LastPlan().Paused
+			require.Len(t, held, 1)
+			test.goes(f)
+			require.Empty(t, f.plan(hypothesis{}).Paused)
+			require.Equal(t, held, f.LastPlan().Paused)
+			if test.returns != nil {
+				test.returns(f)
+				require.Equal(t, held, f.plan(hypothesis{}).Paused)
+			}
+		}))
 	}
 }
 

@@ -173,34 +173,31 @@ func TestBehaviour(t *testing.T) {
 			adds:    3, loads: []int{1, 1, 1},
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			onBothWires(t, given{workers: 3, expected: 3}, func(t *testing.T, f *fleet) {
-				for i, tasks := range c.runs {
-					f.run(f.workers[i], tasks)
-				}
-				if c.prepare != nil {
-					c.prepare(f)
-				}
-				f.term()
+		t.Run(c.name, bothWires(given{workers: 3, expected: 3}, func(t *testing.T, f *fleet) {
+			for i, tasks := range c.runs {
+				f.run(f.workers[i], tasks)
+			}
+			if c.prepare != nil {
+				c.prepare(f)
+			}
+			f.term()
 
-				require.Len(t, f.sent(orchestrator.OpAdd), c.adds)
-				removes := texts(f.sent(orchestrator.OpRemove))
-				require.Len(t, removes, len(c.removes))
-				for _, want := range c.removes {
-					require.Condition(t, func() bool {
-						return slices.ContainsFunc(removes, func(got string) bool { return matches(want, got) })
-					}, "%s is not among %v", want, removes)
+			require.Len(t, f.sent(orchestrator.OpAdd), c.adds)
+			removes := texts(f.sent(orchestrator.OpRemove))
+			require.Len(t, removes, len(c.removes))
+			for _, want := range c.removes {
+				require.Condition(t, func() bool {
+					return slices.ContainsFunc(removes, func(got string) bool { return matches(want, got) })
+				}, "%s is not among %v", want, removes)
+			}
+			for i, want := range c.loads {
+				if want >= 0 {
+					require.Equal(t, want, f.loads()[i], "on %s", f.workers[i])
 				}
-				for i, want := range c.loads {
-					if want >= 0 {
-						require.Equal(t, want, f.loads()[i], "on %s", f.workers[i])
-					}
-				}
-				f.forget()
-				f.term()
-				require.Empty(t, f.writes(), "the next term has nothing to do")
-			})
-		})
+			}
+			f.freshTerm()
+			require.Empty(t, f.writes(), "the next term has nothing to do")
+		}))
 	}
 }
 
@@ -224,36 +221,32 @@ func TestBehaviour_ListFails(t *testing.T) {
 		"until its context ends": func(f *fleet) { f.Hang("w2") },
 		"for ever":               func(f *fleet) { f.Stick("w2") },
 	} {
-		t.Run(name+", and silent is lost", func(t *testing.T) {
-			onBothWires(t, given{workers: 3, opts: options{orchestrator.WithGracePeriod(0)}}, func(t *testing.T, f *fleet) {
-				fail(f)
-				f.expect(3)
+		t.Run(name+", and silent is lost", bothWires(given{workers: 3, opts: options{orchestrator.WithGracePeriod(0)}}, func(t *testing.T, f *fleet) {
+			fail(f)
+			f.expect(3)
+			f.failingTerm()
+			time.Sleep(timeout) // until the call has failed
+			f.failingTerm()
+			require.Equal(t, []int{2, 0, 1}, byLoad(f.loads()))
+			require.Zero(t, f.loads()[1])
+		}))
+		t.Run(name+", and silent is not empty", bothWires(given{workers: 3}, func(t *testing.T, f *fleet) {
+			fail(f)
+			f.expect(3)
+			began := time.Now()
+			for time.Since(began) < 3*timeout {
 				f.failingTerm()
-				time.Sleep(timeout) // until the call has failed
-				f.failingTerm()
-				require.Equal(t, []int{2, 0, 1}, byLoad(f.loads()))
-				require.Zero(t, f.loads()[1])
-			})
-		})
-		t.Run(name+", and silent is not empty", func(t *testing.T) {
-			onBothWires(t, given{workers: 3}, func(t *testing.T, f *fleet) {
-				fail(f)
-				f.expect(3)
-				began := time.Now()
-				for time.Since(began) < 3*timeout {
-					f.failingTerm()
-					if time.Since(began) < 3*timeout {
-						require.Equal(t, []int{0, 0, 0}, f.loads(), "w2 may run anything")
-					}
-					time.Sleep(time.Second)
+				if time.Since(began) < 3*timeout {
+					require.Equal(t, []int{0, 0, 0}, f.loads(), "w2 may run anything")
 				}
-				f.failingTerm()
 				time.Sleep(time.Second)
-				f.failingTerm() // the last call began before the grace period ended
-				require.Zero(t, f.loads()[1])
-				f.requireAllRun()
-			})
-		})
+			}
+			f.failingTerm()
+			time.Sleep(time.Second)
+			f.failingTerm() // the last call began before the grace period ended
+			require.Zero(t, f.loads()[1])
+			f.requireAllRun()
+		}))
 	}
 }
 
@@ -268,14 +261,12 @@ func byLoad(loads []int) []int {
 // What fails to be added or removed is an error of the term.
 func TestBehaviour_WritesFail(t *testing.T) {
 	for _, op := range []orchestrator.Op{orchestrator.OpAdd, orchestrator.OpRemove} {
-		t.Run(op.String(), func(t *testing.T) {
-			onBothWires(t, given{workers: 1}, func(t *testing.T, f *fleet) {
-				f.run("w1", "stale")
-				f.expect(1)
-				f.refuse(op, "", "", errBoom)
-				require.ErrorIs(t, f.NextTerm(t.Context()), errBoom)
-			})
-		})
+		t.Run(op.String(), bothWires(given{workers: 1}, func(t *testing.T, f *fleet) {
+			f.run("w1", "stale")
+			f.expect(1)
+			f.refuse(op, "", "", errBoom)
+			require.ErrorIs(t, f.NextTerm(t.Context()), errBoom)
+		}))
 	}
 }
 
@@ -299,28 +290,24 @@ func TestBaseline_AWorkerJoins(t *testing.T) {
 		{100, 10, 9},
 		{101, 4, 20},
 	} {
-		t.Run(fmt.Sprintf("%d on %d", c.tasks, c.workers), func(t *testing.T) {
-			onBothWires(t, given{workers: c.workers, running: c.tasks}, func(t *testing.T, f *fleet) {
-				require.LessOrEqual(t, spread(f.loads()), 1, "even in one term")
-				f.join("new")
+		t.Run(fmt.Sprintf("%d on %d", c.tasks, c.workers), bothWires(given{workers: c.workers, running: c.tasks}, func(t *testing.T, f *fleet) {
+			require.LessOrEqual(t, spread(f.loads()), 1, "even in one term")
+			f.join("new")
 
-				f.forget()
-				f.term()
-				require.LessOrEqual(t, spread(f.loads()), 1)
-				require.Len(t, f.moves(), c.moves)
-				require.Len(t, f.sent(orchestrator.OpAdd), c.moves)
-				require.Len(t, f.sent(orchestrator.OpRemove), c.moves)
-				require.Equal(t, c.moves, f.LastPlan().Stats.Adds)
-				require.Equal(t, c.moves, f.LastPlan().Stats.LowerBound)
+			f.freshTerm()
+			require.LessOrEqual(t, spread(f.loads()), 1)
+			require.Len(t, f.moves(), c.moves)
+			require.Len(t, f.sent(orchestrator.OpAdd), c.moves)
+			require.Len(t, f.sent(orchestrator.OpRemove), c.moves)
+			require.Equal(t, c.moves, f.LastPlan().Stats.Adds)
+			require.Equal(t, c.moves, f.LastPlan().Stats.LowerBound)
 
-				f.forget()
-				f.term()
-				require.Empty(t, f.writes())
-				require.Len(t, f.lists(), c.workers+1)
-				f.requireAllRun()
-				f.requireNeverTwice()
-			})
-		})
+			f.freshTerm()
+			require.Empty(t, f.writes())
+			require.Len(t, f.lists(), c.workers+1)
+			f.requireAllRun()
+			f.requireNeverTwice()
+		}))
 	}
 }
 
@@ -328,16 +315,14 @@ func TestBaseline_AWorkerJoins(t *testing.T) {
 // fifth joined. Here any start is even after one term.
 func TestBaseline_EvenFromAnyStart(t *testing.T) {
 	for _, n := range []int{1, 2, 5, 19, 99, 100, 101, 102, 103} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			inBubble(t, given{workers: 5, expected: n}, func(t *testing.T, f *fleet) {
-				for i, name := range names("t", n) { // piled up on the first ones
-					f.run(f.workers[(i*i)%5%3], name)
-				}
-				f.term()
-				require.LessOrEqual(t, spread(f.loads()), 1)
-				f.requireSettled()
-			})
-		})
+		t.Run(fmt.Sprint(n), bubble(given{workers: 5, expected: n}, func(t *testing.T, f *fleet) {
+			for i, name := range names("t", n) { // piled up on the first ones
+				f.run(f.workers[(i*i)%5%3], name)
+			}
+			f.term()
+			require.LessOrEqual(t, spread(f.loads()), 1)
+			f.requireSettled()
+		}))
 	}
 }
 

@@ -51,36 +51,32 @@ func (f *fleet) anyTerm() {
 
 func TestT9_OneOfFourWorkersStartsNothing(t *testing.T) {
 	for name, err := range map[string]error{"rejects": errRejected, "fails": errBoom} {
-		t.Run(name, func(t *testing.T) {
-			onBothWires(t, given{workers: 4}, func(t *testing.T, f *fleet) {
-				f.failAdds(err, "w3")
-				f.expect(100)
-				f.failingTerm()
-				require.Empty(t, f.quarantined(), "no other worker has started its tasks yet")
-				f.anyTerm()
-				if name == "rejects" { // otherwise one task is not given back: it may have started
-					f.requireAllRun()
-				}
-				require.Equal(t, []string{"w3"}, f.quarantined())
-				require.Equal(t, 1, f.LastPlan().Stats.Workers.Quarantined)
-				require.Empty(t, f.paused(orchestrator.PauseTask), "no task is to blame")
-				f.anyTerm()
-				f.requireAllRun()
-				require.Zero(t, f.loads()[2])
-				require.LessOrEqual(t, spread([]int{f.loads()[0], f.loads()[1], f.loads()[3]}), 1)
-			})
-		})
-	}
-	t.Run("hangs", func(t *testing.T) {
-		onBothWires(t, given{workers: 4}, func(_ *testing.T, f *fleet) {
-			f.HoldWrites("w3")
+		t.Run(name, bothWires(given{workers: 4}, func(t *testing.T, f *fleet) {
+			f.failAdds(err, "w3")
 			f.expect(100)
-			for range 3 {
-				f.anyTerm()
+			f.failingTerm()
+			require.Empty(t, f.quarantined(), "no other worker has started its tasks yet")
+			f.anyTerm()
+			if name == "rejects" { // otherwise one task is not given back: it may have started
+				f.requireAllRun()
 			}
+			require.Equal(t, []string{"w3"}, f.quarantined())
+			require.Equal(t, 1, f.LastPlan().Stats.Workers.Quarantined)
+			require.Empty(t, f.paused(orchestrator.PauseTask), "no task is to blame")
+			f.anyTerm()
 			f.requireAllRun()
-		})
-	})
+			require.Zero(t, f.loads()[2])
+			require.LessOrEqual(t, spread([]int{f.loads()[0], f.loads()[1], f.loads()[3]}), 1)
+		}))
+	}
+	t.Run("hangs", bothWires(given{workers: 4}, func(_ *testing.T, f *fleet) {
+		f.HoldWrites("w3")
+		f.expect(100)
+		for range 3 {
+			f.anyTerm()
+		}
+		f.requireAllRun()
+	}))
 }
 
 // However long it lasts: every task runs at the end of every term, and the worker
@@ -182,16 +178,14 @@ func TestT9_ATrialAndThenItsShare(t *testing.T) {
 		f.anyTerm()
 		require.Empty(t, f.addsTo("w3"), "its pause")
 
-		f.forget()
-		f.term()
+		f.freshTerm()
 		require.Len(t, f.addsTo("w3"), 1, "the trial")
 		trial := f.LastPlan().Changes[0]
 		require.Equal(t, orchestrator.ChangeKind{Op: orchestrator.Move, Reason: orchestrator.ReasonRebalance}, trial.Kind)
 		require.Equal(t, "w3", trial.To)
 		require.Empty(t, f.LastPlan().Paused)
 
-		f.forget()
-		f.term()
+		f.freshTerm()
 		require.Len(t, f.addsTo("w3"), 24, "its share")
 		require.Equal(t, []int{25, 25, 25, 25}, f.loads())
 		f.requireNeverTwice()
@@ -208,23 +202,21 @@ func TestT9_ARecoveredWorkerGetsItsShare(t *testing.T) {
 			"fails":   func(context.Context) error { return errBoom },
 			"hangs":   hang,
 		} {
-			t.Run(fmt.Sprintf("%s for %d terms", name, broken), func(t *testing.T) {
-				onBothWires(t, given{workers: 4}, func(t *testing.T, f *fleet) {
-					f.intercept(on(orchestrator.OpAdd, "w3", "", fault))
-					f.expect(100)
-					for term := range broken {
-						f.steadyTerm()
-						if term > 0 {
-							require.LessOrEqual(t, f.missing(), 1, "the one task that the worker is tried with")
-						}
+			t.Run(fmt.Sprintf("%s for %d terms", name, broken), bothWires(given{workers: 4}, func(t *testing.T, f *fleet) {
+				f.intercept(on(orchestrator.OpAdd, "w3", "", fault))
+				f.expect(100)
+				for term := range broken {
+					f.steadyTerm()
+					if term > 0 {
+						require.LessOrEqual(t, f.missing(), 1, "the one task that the worker is tried with")
 					}
-					f.intercept(nil)
-					terms := f.untilTerm(100, func() bool { return slices.Equal(f.loads(), []int{25, 25, 25, 25}) })
-					t.Logf("its share after %d terms", terms)
-					require.LessOrEqual(t, terms, 64)
-					f.requireNeverTwice()
-				})
-			})
+				}
+				f.intercept(nil)
+				terms := f.untilTerm(100, func() bool { return slices.Equal(f.loads(), []int{25, 25, 25, 25}) })
+				t.Logf("its share after %d terms", terms)
+				require.LessOrEqual(t, terms, 64)
+				f.requireNeverTwice()
+			}))
 		}
 	}
 }
@@ -238,8 +230,7 @@ func TestT9_ATrialWithAMissingTask(t *testing.T) {
 		for _, name := range names("new", 4) {
 			require.NoError(t, f.AddTask(name))
 		}
-		f.forget()
-		f.term()
+		f.freshTerm()
 		require.Len(t, f.addsTo("w3"), 1)
 		require.Empty(t, f.sent(orchestrator.OpRemove))
 		f.requireAllRun()
@@ -254,8 +245,7 @@ func TestT9_ATrialWithATaskWithoutAPlace(t *testing.T) {
 		f.anyTerm()
 		require.Equal(t, 4, f.LastPlan().Stats.Instances.Unplaceable)
 		f.Refuse(nil)
-		f.forget()
-		f.term()
+		f.freshTerm()
 		require.Len(t, f.addsTo("w3"), 1)
 		require.Empty(t, f.sent(orchestrator.OpRemove))
 		require.Equal(t, 3, f.LastPlan().Stats.Instances.Unplaceable)
@@ -375,36 +365,34 @@ func TestT9_TheLastOpenWorkerGetsWhatIsMissing(t *testing.T) {
 // a drain goes on once the workers that are to take its tasks are repaired.
 func TestT9_ADrainOntoQuarantinedWorkers(t *testing.T) {
 	for _, n := range []int{1, 3} {
-		t.Run(fmt.Sprint(n, " replaced"), func(t *testing.T) {
-			onBothWires(t, given{workers: n, running: 12}, func(t *testing.T, f *fleet) {
-				old, fresh := f.workers, names("new", n)
-				f.join(fresh...)
-				for _, name := range old {
-					require.NoError(t, f.DrainWorker(name))
-				}
-				f.failAdds(errRejected, fresh...)
-				for len(f.quarantined()) < n {
-					f.failingTerm()
-				}
-				tries := 0
-				for range 40 {
-					f.anyTerm()
-					f.requireAllRun()
-					require.LessOrEqual(t, len(f.moves()), 1)
-					tries += len(f.moves())
-				}
-				require.Positive(t, tries)
-				require.LessOrEqual(t, tries, 6*n)
+		t.Run(fmt.Sprint(n, " replaced"), bothWires(given{workers: n, running: 12}, func(t *testing.T, f *fleet) {
+			old, fresh := f.workers, names("new", n)
+			f.join(fresh...)
+			for _, name := range old {
+				require.NoError(t, f.DrainWorker(name))
+			}
+			f.failAdds(errRejected, fresh...)
+			for len(f.quarantined()) < n {
+				f.failingTerm()
+			}
+			tries := 0
+			for range 40 {
+				f.anyTerm()
+				f.requireAllRun()
+				require.LessOrEqual(t, len(f.moves()), 1)
+				tries += len(f.moves())
+			}
+			require.Positive(t, tries)
+			require.LessOrEqual(t, tries, 6*n)
 
-				f.Refuse(nil)
-				f.untilTerm(16+2*n, func() bool { return spread(f.loads()[n:]) == 0 && f.loads()[0] == 0 })
-				for i, load := range f.loads() {
-					require.Equal(t, []int{0, 12 / n}[i/n], load)
-				}
-				f.requireNeverTwice()
-				f.requireSettled()
-			})
-		})
+			f.Refuse(nil)
+			f.untilTerm(16+2*n, func() bool { return spread(f.loads()[n:]) == 0 && f.loads()[0] == 0 })
+			for i, load := range f.loads() {
+				require.Equal(t, []int{0, 12 / n}[i/n], load)
+			}
+			f.requireNeverTwice()
+			f.requireSettled()
+		}))
 	}
 }
 
@@ -412,21 +400,19 @@ func TestT9_ADrainOntoQuarantinedWorkers(t *testing.T) {
 // over.
 func TestT9_AfterEveryWorkerRefusedEverything(t *testing.T) {
 	for _, tasks := range []int{1, 4, 40} {
-		t.Run(fmt.Sprint(tasks, " tasks"), func(t *testing.T) {
-			onBothWires(t, given{workers: 3}, func(t *testing.T, f *fleet) {
-				f.failAdds(errRejected)
-				f.expect(tasks)
-				for range 100 {
-					f.anyTerm()
-				}
-				require.Empty(t, f.quarantined())
-				f.Refuse(nil)
-				for range 20 {
-					f.anyTerm()
-				}
-				f.requireAllRun()
-			})
-		})
+		t.Run(fmt.Sprint(tasks, " tasks"), bothWires(given{workers: 3}, func(t *testing.T, f *fleet) {
+			f.failAdds(errRejected)
+			f.expect(tasks)
+			for range 100 {
+				f.anyTerm()
+			}
+			require.Empty(t, f.quarantined())
+			f.Refuse(nil)
+			for range 20 {
+				f.anyTerm()
+			}
+			f.requireAllRun()
+		}))
 	}
 }
 

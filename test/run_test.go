@@ -53,31 +53,29 @@ func TestT14_AfterAChange(t *testing.T) {
 			return nil
 		}, true},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
-				stop := f.start(time.Hour)
-				f.expect(4)
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				before := len(f.terms.starts())
+		t.Run(test.name, bubble(given{workers: 2}, func(t *testing.T, f *fleet) {
+			stop := f.start(time.Hour)
+			f.expect(4)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			before := len(f.terms.starts())
 
-				require.NoError(t, test.change(f))
-				time.Sleep(settle - 1)
-				synctest.Wait()
+			require.NoError(t, test.change(f))
+			time.Sleep(settle - 1)
+			synctest.Wait()
+			require.Len(t, f.terms.starts(), before)
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
+			if test.none {
 				require.Len(t, f.terms.starts(), before)
-				time.Sleep(time.Nanosecond)
-				synctest.Wait()
-				if test.none {
-					require.Len(t, f.terms.starts(), before)
-				} else {
-					require.Len(t, f.terms.starts(), before+1)
-					require.Equal(t, time.Minute+settle, f.terms.starts()[before])
-				}
-				time.Sleep(time.Minute)
-				require.Len(t, f.terms.starts(), before+map[bool]int{false: 1}[test.none])
-				_ = stop(nil)
-			})
-		})
+			} else {
+				require.Len(t, f.terms.starts(), before+1)
+				require.Equal(t, time.Minute+settle, f.terms.starts()[before])
+			}
+			time.Sleep(time.Minute)
+			require.Len(t, f.terms.starts(), before+map[bool]int{false: 1}[test.none])
+			_ = stop(nil)
+		}))
 	}
 }
 
@@ -105,21 +103,19 @@ func TestT14_OnceThingsHaveBeenQuiet(t *testing.T) {
 		{"another settle time, without end", options{orchestrator.WithSettle(time.Second)}, 100, 900 * time.Millisecond, 25 * time.Second},
 		{"none", options{orchestrator.WithSettle(0)}, 1, 0, 0},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, given{workers: 2, opts: test.opts}, func(t *testing.T, f *fleet) {
-				stop := f.start(time.Hour)
-				time.Sleep(time.Minute)
-				for i := range test.changes {
-					if i > 0 {
-						time.Sleep(test.every)
-					}
-					require.NoError(t, f.AddTask(fmt.Sprint("t", i)))
+		t.Run(test.name, bubble(given{workers: 2, opts: test.opts}, func(t *testing.T, f *fleet) {
+			stop := f.start(time.Hour)
+			time.Sleep(time.Minute)
+			for i := range test.changes {
+				if i > 0 {
+					time.Sleep(test.every)
 				}
-				time.Sleep(time.Minute)
-				_ = stop(nil)
-				require.Equal(t, time.Minute+test.after, f.terms.starts()[1])
-			})
-		})
+				require.NoError(t, f.AddTask(fmt.Sprint("t", i)))
+			}
+			time.Sleep(time.Minute)
+			_ = stop(nil)
+			require.Equal(t, time.Minute+test.after, f.terms.starts()[1])
+		}))
 	}
 }
 
@@ -326,17 +322,15 @@ func TestT14_ARejectedStopIsNoWarningAtFirst(t *testing.T) {
 func TestT14_ReturnsTheCause(t *testing.T) {
 	for _, cause := range []error{errShutdown, orchestrator.ErrDeposed, context.Canceled} {
 		for name, at := range map[string]time.Duration{"between terms": 30 * time.Second, "during a term": 61 * time.Second} {
-			t.Run(fmt.Sprint(cause, " ", name), func(t *testing.T) {
-				inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
-					stop := f.start(time.Minute)
-					time.Sleep(time.Second)
-					f.Slow(2*time.Second, f.workers...)
-					time.Sleep(at - time.Second)
-					var err error
-					require.Zero(t, took(func() { err = stop(cause) }))
-					require.Equal(t, cause, err)
-				})
-			})
+			t.Run(fmt.Sprint(cause, " ", name), bubble(given{workers: 2}, func(t *testing.T, f *fleet) {
+				stop := f.start(time.Minute)
+				time.Sleep(time.Second)
+				f.Slow(2*time.Second, f.workers...)
+				time.Sleep(at - time.Second)
+				var err error
+				require.Zero(t, took(func() { err = stop(cause) }))
+				require.Equal(t, cause, err)
+			}))
 		}
 	}
 }
@@ -370,25 +364,23 @@ func TestT14_ReturnsAfterEveryGoroutineThatCanEnd(t *testing.T) {
 		{"calls that take a moment to end", func(ctx context.Context, _ chan struct{}) error { return dawdle(ctx) }, time.Second, 0},
 		{"calls that never end", func(_ context.Context, over chan struct{}) error { <-over; return nil }, timeout, 1},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
-				stop := f.start(15 * time.Second)
-				time.Sleep(time.Second)
-				before := goroutines()
-				over := make(chan struct{})
-				f.intercept(func(ctx context.Context, c call) error {
-					if c.Worker == "w3" {
-						return test.call(ctx, over)
-					}
-					return nil
-				})
-				time.Sleep(15 * time.Second) // the term that begins at 15 s waits for w3
-				d := took(func() { require.Equal(t, errShutdown, stop(errShutdown)) })
-				require.LessOrEqual(t, d, test.within)
-				require.Equal(t, before-1+test.left, goroutines(), "without Run's own")
-				close(over)
+		t.Run(test.name, bubble(given{workers: 3}, func(t *testing.T, f *fleet) {
+			stop := f.start(15 * time.Second)
+			time.Sleep(time.Second)
+			before := goroutines()
+			over := make(chan struct{})
+			f.intercept(func(ctx context.Context, c call) error {
+				if c.Worker == "w3" {
+					return test.call(ctx, over)
+				}
+				return nil
 			})
-		})
+			time.Sleep(15 * time.Second) // the term that begins at 15 s waits for w3
+			d := took(func() { require.Equal(t, errShutdown, stop(errShutdown)) })
+			require.LessOrEqual(t, d, test.within)
+			require.Equal(t, before-1+test.left, goroutines(), "without Run's own")
+			close(over)
+		}))
 	}
 }
 
@@ -421,24 +413,22 @@ func TestT14_RunEndsBesideANextTerm(t *testing.T) {
 			return nil
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, given{workers: 2, opts: options{orchestrator.WithGracePeriod(0)}}, func(t *testing.T, f *fleet) {
-				stop := f.start(time.Hour)
-				f.expect(10)
-				time.Sleep(time.Second)
-				f.forget()
-				f.Slow(2*time.Second, f.workers...)
-				result := make(chan error, 1)
-				go func() { result <- neighbour(f) }()
-				time.Sleep(time.Second)
-				var err error
-				require.LessOrEqual(t, took(func() { err = stop(errShutdown) }), time.Second)
-				require.Equal(t, errShutdown, err)
-				require.NoError(t, <-result, "nobody was silent")
-				require.Empty(t, f.writes())
-				f.requireNeverTwice()
-			})
-		})
+		t.Run(name, bubble(given{workers: 2, opts: options{orchestrator.WithGracePeriod(0)}}, func(t *testing.T, f *fleet) {
+			stop := f.start(time.Hour)
+			f.expect(10)
+			time.Sleep(time.Second)
+			f.forget()
+			f.Slow(2*time.Second, f.workers...)
+			result := make(chan error, 1)
+			go func() { result <- neighbour(f) }()
+			time.Sleep(time.Second)
+			var err error
+			require.LessOrEqual(t, took(func() { err = stop(errShutdown) }), time.Second)
+			require.Equal(t, errShutdown, err)
+			require.NoError(t, <-result, "nobody was silent")
+			require.Empty(t, f.writes())
+			f.requireNeverTwice()
+		}))
 	}
 }
 

@@ -59,34 +59,32 @@ func TestT4_SilentIsNotEmpty(t *testing.T) {
 		"hanging": func(f *fleet, w ...string) { f.Hang(w...); f.term(); f.waitOutCalls() },
 		"stuck":   func(f *fleet, w ...string) { f.Stick(w...); f.term(); f.waitOutCalls() },
 	} {
-		t.Run(name, func(t *testing.T) {
-			onBothWires(t, given{workers: 4, running: 20}, func(t *testing.T, f *fleet) {
-				before := f.RunsOn("w2")
-				require.Len(t, before, 5)
+		t.Run(name, bothWires(given{workers: 4, running: 20}, func(t *testing.T, f *fleet) {
+			before := f.RunsOn("w2")
+			require.Len(t, before, 5)
 
-				f.forget()
-				silence(f, "w2")
-				for range 3 {
-					f.silentTerm("w2")
-				}
-				require.Empty(t, f.writes(), "nothing of what it holds is started elsewhere")
-				s := f.state("w2")
-				require.Equal(t, orchestrator.Silent, s.State)
-				require.ElementsMatch(t, before, s.Tasks, "its last answer, and the writes since")
-				stats := f.LastPlan().Stats
-				require.Equal(t, []int{3, 1, 0}, []int{stats.Workers.Answering, stats.Workers.Silent, stats.Workers.Lost})
-				require.Equal(t, []int{15, 5, 0}, []int{stats.Instances.Running, stats.Instances.Held, stats.Instances.Missing})
+			f.forget()
+			silence(f, "w2")
+			for range 3 {
+				f.silentTerm("w2")
+			}
+			require.Empty(t, f.writes(), "nothing of what it holds is started elsewhere")
+			s := f.state("w2")
+			require.Equal(t, orchestrator.Silent, s.State)
+			require.ElementsMatch(t, before, s.Tasks, "its last answer, and the writes since")
+			stats := f.LastPlan().Stats
+			require.Equal(t, []int{3, 1, 0}, []int{stats.Workers.Answering, stats.Workers.Silent, stats.Workers.Lost})
+			require.Equal(t, []int{15, 5, 0}, []int{stats.Instances.Running, stats.Instances.Held, stats.Instances.Missing})
 
-				f.Heal()
-				time.Sleep(timeout)
-				_ = f.NextTerm(t.Context()) // may go on before w2 has answered
-				synctest.Wait()
-				require.Empty(t, f.writes())
-				f.requireSettled()
-				f.requireQuiet(5)
-				require.ElementsMatch(t, before, f.RunsOn("w2"))
-			})
-		})
+			f.Heal()
+			time.Sleep(timeout)
+			_ = f.NextTerm(t.Context()) // may go on before w2 has answered
+			synctest.Wait()
+			require.Empty(t, f.writes())
+			f.requireSettled()
+			f.requireQuiet(5)
+			require.ElementsMatch(t, before, f.RunsOn("w2"))
+		}))
 	}
 }
 
@@ -144,42 +142,40 @@ func TestT4_UnknownStartIsHeld(t *testing.T) {
 		}, true},
 		{"refused", func(*fleet, context.Context, call) error { return orchestrator.ErrRejected }, false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, given{workers: 3, running: 2, opts: options{orchestrator.WithGracePeriod(time.Hour)}}, func(t *testing.T, f *fleet) {
-				idle := f.workers[slices.Index(f.loads(), 0)]
-				f.intercept(func(ctx context.Context, c call) error {
-					if c.Op == orchestrator.OpAdd {
-						return test.answer(f, ctx, c)
-					}
-					return nil
-				})
-				require.NoError(t, f.AddTask("new"))
-				_ = f.NextTerm(t.Context())
-				require.Equal(t, idle, f.changesOf("new")[0].To)
-
-				f.intercept(nil)
-				f.Cut(idle)
-				f.forget()
-				for range 3 {
-					f.silentTerm(idle)
+		t.Run(test.name, bubble(given{workers: 3, running: 2, opts: options{orchestrator.WithGracePeriod(time.Hour)}}, func(t *testing.T, f *fleet) {
+			idle := f.workers[slices.Index(f.loads(), 0)]
+			f.intercept(func(ctx context.Context, c call) error {
+				if c.Op == orchestrator.OpAdd {
+					return test.answer(f, ctx, c)
 				}
-				if test.held {
-					require.Empty(t, f.writes())
-					require.Equal(t, []waiting{{
-						Task: "new", Instances: 1, Reason: orchestrator.ReasonHeld, Worker: idle, Named: true,
-					}}, f.LastPlan().Waiting)
-				} else {
-					require.Len(t, f.writes(), 1)
-					require.Len(t, f.Running("new"), 1)
-				}
-
-				time.Sleep(time.Hour)
-				require.Error(t, f.NextTerm(t.Context()))
-				require.Equal(t, orchestrator.Lost, f.state(idle).State)
-				require.Subset(t, slices.Concat(f.RunsOn("w1"), f.RunsOn("w2"), f.RunsOn("w3")), []string{"t1", "t2", "new"})
-				require.Zero(t, f.LastPlan().Stats.Instances.Missing)
+				return nil
 			})
-		})
+			require.NoError(t, f.AddTask("new"))
+			_ = f.NextTerm(t.Context())
+			require.Equal(t, idle, f.changesOf("new")[0].To)
+
+			f.intercept(nil)
+			f.Cut(idle)
+			f.forget()
+			for range 3 {
+				f.silentTerm(idle)
+			}
+			if test.held {
+				require.Empty(t, f.writes())
+				require.Equal(t, []waiting{{
+					Task: "new", Instances: 1, Reason: orchestrator.ReasonHeld, Worker: idle, Named: true,
+				}}, f.LastPlan().Waiting)
+			} else {
+				require.Len(t, f.writes(), 1)
+				require.Len(t, f.Running("new"), 1)
+			}
+
+			time.Sleep(time.Hour)
+			require.Error(t, f.NextTerm(t.Context()))
+			require.Equal(t, orchestrator.Lost, f.state(idle).State)
+			require.Subset(t, slices.Concat(f.RunsOn("w1"), f.RunsOn("w2"), f.RunsOn("w3")), []string{"t1", "t2", "new"})
+			require.Zero(t, f.LastPlan().Stats.Instances.Missing)
+		}))
 	}
 }
 
@@ -245,39 +241,37 @@ func TestT4_NewLeaderKnowsNothing(t *testing.T) {
 		{"until it is lost", (*fleet).waitOutGrace, false},
 		{"until it is removed", func(f *fleet) { f.RemoveWorker("w2") }, false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, given{workers: 4, running: 20}, func(t *testing.T, old *fleet) {
-				onW2 := old.RunsOn("w2")
+		t.Run(test.name, bubble(given{workers: 4, running: 20}, func(t *testing.T, old *fleet) {
+			onW2 := old.RunsOn("w2")
 
-				f := old.successor()
-				require.NoError(t, f.AddTask("nobody runs it"))
-				f.Cut("w2")
-				f.forget()
-				for range 3 {
-					f.silentTerm("w2")
-					require.Empty(t, f.writes())
-				}
-				var tasks []string
-				for _, w := range f.waitingFor(orchestrator.ReasonNeverAnswered) {
-					require.Equal(t, waiting{Task: w.Task, Instances: 1, Reason: orchestrator.ReasonNeverAnswered, Worker: "w2", Named: true}, w)
-					tasks = append(tasks, w.Task)
-				}
-				require.ElementsMatch(t, append(onW2, "nobody runs it"), tasks)
-				require.Equal(t, 6, f.LastPlan().Stats.Instances.Missing)
+			f := old.successor()
+			require.NoError(t, f.AddTask("nobody runs it"))
+			f.Cut("w2")
+			f.forget()
+			for range 3 {
+				f.silentTerm("w2")
+				require.Empty(t, f.writes())
+			}
+			var tasks []string
+			for _, w := range f.waitingFor(orchestrator.ReasonNeverAnswered) {
+				require.Equal(t, waiting{Task: w.Task, Instances: 1, Reason: orchestrator.ReasonNeverAnswered, Worker: "w2", Named: true}, w)
+				tasks = append(tasks, w.Task)
+			}
+			require.ElementsMatch(t, append(onW2, "nobody runs it"), tasks)
+			require.Equal(t, 6, f.LastPlan().Stats.Instances.Missing)
 
-				test.end(f)
-				_ = f.NextTerm(t.Context())
-				require.Empty(t, f.waitingFor(orchestrator.ReasonNeverAnswered))
-				require.Len(t, f.Running("nobody runs it"), 1)
-				for _, name := range onW2 {
-					if test.stays {
-						require.Equal(t, []string{"w2"}, f.Running(name))
-					} else {
-						require.Len(t, f.Running(name), 2, "on w2, which is given up, and on another")
-					}
+			test.end(f)
+			_ = f.NextTerm(t.Context())
+			require.Empty(t, f.waitingFor(orchestrator.ReasonNeverAnswered))
+			require.Len(t, f.Running("nobody runs it"), 1)
+			for _, name := range onW2 {
+				if test.stays {
+					require.Equal(t, []string{"w2"}, f.Running(name))
+				} else {
+					require.Len(t, f.Running(name), 2, "on w2, which is given up, and on another")
 				}
-			})
-		})
+			}
+		}))
 	}
 }
 
@@ -404,8 +398,7 @@ func TestT4_AWorkerThatLeavesMeanwhileFailsNoTerm(t *testing.T) {
 			f.RemoveWorker("w2")
 			return errBoom
 		}))
-		f.forget()
-		f.term()
+		f.freshTerm()
 		require.Empty(t, f.writes(), "what it had waits for the next term")
 		f.Kill("w2")
 		f.term()

@@ -157,8 +157,7 @@ func TestT9_PoisonWaits(t *testing.T) {
 	inBubble(t, given{workers: 1, running: 1}, func(t *testing.T, f *fleet) {
 		f.addPoison()
 		f.failingTerm()
-		f.forget()
-		f.term()
+		f.freshTerm()
 		require.Empty(t, f.writes())
 		require.Equal(t, []waiting{{Task: "poison", Instances: 1, Reason: orchestrator.ReasonPaused}}, f.LastPlan().Waiting)
 		require.Equal(t, 1, f.LastPlan().Stats.Instances.Unplaceable)
@@ -327,21 +326,19 @@ func TestT9_AnOutageOfAllStartsStopsLittle(t *testing.T) {
 	}
 	for _, reason := range reasons {
 		for _, fault := range faults {
-			t.Run(reason.name+", starts "+fault.name, func(t *testing.T) {
-				inBubble(t, given{workers: 10, running: 1000}, func(t *testing.T, f *fleet) {
-					f.intercept(on(orchestrator.OpAdd, "", "", fault.fault))
-					f.start(tick)
-					reason.give(f)
-					time.Sleep(10 * time.Minute)
-					least := f.leastRunning(1000) // after it, healthy moves stop some too
-					f.intercept(nil)
-					after := f.untilAllRun(10 * time.Minute)
-					t.Logf("at least %d of 1,000 ran on", least)
-					require.GreaterOrEqual(t, least, 950)
-					require.LessOrEqual(t, after, 20*time.Second)
-					f.requireNeverTwice()
-				})
-			})
+			t.Run(reason.name+", starts "+fault.name, bubble(given{workers: 10, running: 1000}, func(t *testing.T, f *fleet) {
+				f.intercept(on(orchestrator.OpAdd, "", "", fault.fault))
+				f.start(tick)
+				reason.give(f)
+				time.Sleep(10 * time.Minute)
+				least := f.leastRunning(1000) // after it, healthy moves stop some too
+				f.intercept(nil)
+				after := f.untilAllRun(10 * time.Minute)
+				t.Logf("at least %d of 1,000 ran on", least)
+				require.GreaterOrEqual(t, least, 950)
+				require.LessOrEqual(t, after, 20*time.Second)
+				f.requireNeverTwice()
+			}))
 		}
 	}
 }
@@ -373,33 +370,31 @@ func TestT9_NewPoisonEveryTermHurtsNoHealthyWorker(t *testing.T) {
 		{"30 refused, batches", 30, errRejected, true},
 		{"30 failing, calls", 30, errBoom, false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, given{workers: 10, running: 100, applier: test.applier}, func(t *testing.T, f *fleet) {
-				f.Refuse(func(op orchestrator.Op, _, task string) error {
-					if op == orchestrator.OpAdd && strings.HasPrefix(task, "poison") {
-						return test.fault
-					}
-					return nil
-				})
-				p := poisoned{fleet: f, added: make(map[string]int)}
-				for term := range 100 {
-					if term == 50 {
-						f.join("w11")
-						p.joined = term
-					}
-					p.step(term, test.poison)
+		t.Run(test.name, bubble(given{workers: 10, running: 100, applier: test.applier}, func(t *testing.T, f *fleet) {
+			f.Refuse(func(op orchestrator.Op, _, task string) error {
+				if op == orchestrator.OpAdd && strings.HasPrefix(task, "poison") {
+					return test.fault
 				}
-				for term := 100; term < 164 && !p.settled(); term++ {
-					p.step(term, 0)
-				}
-				t.Logf("joiner's share after %d terms; a healthy task waited %d terms at most; quarantined at some time: %v",
-					p.share, p.worst, p.blamed)
-				require.Empty(t, p.blamed)
-				require.LessOrEqual(t, p.worst, 5, "terms that a healthy task waited")
-				require.Positive(t, p.share)
-				require.LessOrEqual(t, p.share, 10, "terms until the joiner has its share")
+				return nil
 			})
-		})
+			p := poisoned{fleet: f, added: make(map[string]int)}
+			for term := range 100 {
+				if term == 50 {
+					f.join("w11")
+					p.joined = term
+				}
+				p.step(term, test.poison)
+			}
+			for term := 100; term < 164 && !p.settled(); term++ {
+				p.step(term, 0)
+			}
+			t.Logf("joiner's share after %d terms; a healthy task waited %d terms at most; quarantined at some time: %v",
+				p.share, p.worst, p.blamed)
+			require.Empty(t, p.blamed)
+			require.LessOrEqual(t, p.worst, 5, "terms that a healthy task waited")
+			require.Positive(t, p.share)
+			require.LessOrEqual(t, p.share, 10, "terms until the joiner has its share")
+		}))
 	}
 }
 

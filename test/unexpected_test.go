@@ -90,8 +90,7 @@ func TestT15_TaskListedTwice(t *testing.T) {
 func TestT15_UnexpectedTasksAreRemoved(t *testing.T) {
 	inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.Worker("w1").Add(orchestrator.ContextWithTerm(t.Context(), f.LastPlan().Stats.Term), "stray"))
-		f.forget()
-		f.term()
+		f.freshTerm()
 		require.Equal(t, []string{"remove stray w1"}, f.writes())
 		require.Equal(t, orchestrator.ChangeKind{Op: orchestrator.Stop, Reason: orchestrator.ReasonUnexpected}, f.changesOf("stray")[0].Kind)
 		require.Equal(t, 1, f.LastPlan().Stats.Instances.Unexpected)
@@ -112,27 +111,25 @@ func TestT15_NothingIsUnexpectedBeforeTasksAreLoaded(t *testing.T) {
 		}, []string{"t2"}},
 		{"UpdateTasks(nil)", func(o *orchestrator.Orchestrator[string, string]) error { return o.UpdateTasks(nil) }, nil},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, old *fleet) {
-				time.Sleep(time.Second)
-				next, err := orchestrator.New(old.wire)
-				require.NoError(t, err)
-				for _, w := range old.workers {
-					require.NoError(t, next.AddWorker(w))
-				}
-				for range 3 {
-					next.RemoveTask("t1") // says nothing of what is expected
-					require.Error(t, next.AddTask("t1", orchestrator.WithTaskInstances(0)))
-					require.NoError(t, next.NextTerm(t.Context()))
-					require.Equal(t, 4, next.LastPlan().Stats.Instances.Unexpected, "it is seen, though")
-				}
-				require.Empty(t, old.writes())
-
-				require.NoError(t, test.load(next))
+		t.Run(test.name, bubble(given{workers: 2, running: 4}, func(t *testing.T, old *fleet) {
+			time.Sleep(time.Second)
+			next, err := orchestrator.New(old.wire)
+			require.NoError(t, err)
+			for _, w := range old.workers {
+				require.NoError(t, next.AddWorker(w))
+			}
+			for range 3 {
+				next.RemoveTask("t1") // says nothing of what is expected
+				require.Error(t, next.AddTask("t1", orchestrator.WithTaskInstances(0)))
 				require.NoError(t, next.NextTerm(t.Context()))
-				require.ElementsMatch(t, test.stays, slices.Concat(old.RunsOn("w1"), old.RunsOn("w2")))
-			})
-		})
+				require.Equal(t, 4, next.LastPlan().Stats.Instances.Unexpected, "it is seen, though")
+			}
+			require.Empty(t, old.writes())
+
+			require.NoError(t, test.load(next))
+			require.NoError(t, next.NextTerm(t.Context()))
+			require.ElementsMatch(t, test.stays, slices.Concat(old.RunsOn("w1"), old.RunsOn("w2")))
+		}))
 	}
 }
 

@@ -52,17 +52,15 @@ func TestT7_AnApplierTakesWhatThereIsInOneCall(t *testing.T) {
 // for a task from the slow one.
 func TestT7_OneSlowWorkerDelaysOnlyItsOwnMoves(t *testing.T) {
 	for _, slow := range names("w", 4) {
-		t.Run(slow, func(t *testing.T) {
-			onBothWires(t, given{workers: 4, running: 24}, func(_ *testing.T, f *fleet) {
-				f.join("w5", "w6")
-				f.Slow(900*time.Millisecond, slow)
-				f.term()
-				f.requireNotDelayed(slow, 900*time.Millisecond)
+		t.Run(slow, bothWires(given{workers: 4, running: 24}, func(_ *testing.T, f *fleet) {
+			f.join("w5", "w6")
+			f.Slow(900*time.Millisecond, slow)
+			f.term()
+			f.requireNotDelayed(slow, 900*time.Millisecond)
 
-				f.Heal()
-				f.requireSettled()
-			})
-		})
+			f.Heal()
+			f.requireSettled()
+		}))
 	}
 }
 
@@ -87,28 +85,26 @@ func TestT7_NothingNewBeginsAfterATimeout(t *testing.T) {
 		"a call that outlives it":           dawdle,
 		"a timeout behind the transport":    func(context.Context) error { return fmt.Errorf("proxy: %w", context.DeadlineExceeded) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, given{workers: 3, expected: 15}, func(t *testing.T, f *fleet) {
-				f.intercept(on(orchestrator.OpAdd, "w2", "", first))
-				d, err := f.timedTerm()
-				require.Len(t, failures(t, err), 1)
-				require.LessOrEqual(t, d, timeout)
-				require.Len(t, f.calls(func(c call) bool { return c.Op == orchestrator.OpAdd && c.Worker == "w2" }), 1)
-				require.Equal(t, []int{5, 0, 5}, f.loads())
-				require.Equal(t, 1, f.LastPlan().Stats.Add.Timeout+f.LastPlan().Stats.Add.Failed)
+		t.Run(name, bubble(given{workers: 3, expected: 15}, func(t *testing.T, f *fleet) {
+			f.intercept(on(orchestrator.OpAdd, "w2", "", first))
+			d, err := f.timedTerm()
+			require.Len(t, failures(t, err), 1)
+			require.LessOrEqual(t, d, timeout)
+			require.Len(t, f.calls(func(c call) bool { return c.Op == orchestrator.OpAdd && c.Worker == "w2" }), 1)
+			require.Equal(t, []int{5, 0, 5}, f.loads())
+			require.Equal(t, 1, f.LastPlan().Stats.Add.Timeout+f.LastPlan().Stats.Add.Failed)
 
-				skipped := 0
-				for _, c := range f.LastPlan().Changes {
-					if c.Outcome == orchestrator.OutcomeSkipped {
-						skipped++
-						require.Equal(t, "w2", c.To)
-						require.ErrorIs(t, c.Err, orchestrator.ErrSkipped)
-						require.ErrorContains(t, c.Err, "timed out")
-					}
+			skipped := 0
+			for _, c := range f.LastPlan().Changes {
+				if c.Outcome == orchestrator.OutcomeSkipped {
+					skipped++
+					require.Equal(t, "w2", c.To)
+					require.ErrorIs(t, c.Err, orchestrator.ErrSkipped)
+					require.ErrorContains(t, c.Err, "timed out")
 				}
-				require.Equal(t, 4, skipped)
-			})
-		})
+			}
+			require.Equal(t, 4, skipped)
+		}))
 	}
 }
 
