@@ -46,9 +46,9 @@ type Config struct {
 	// machine that loses power may lose acknowledged writes.
 	NoFsync bool
 
-	// BcryptCost is the cost of checking the password of one of etcd's users, from 4,
-	// for tests, to 31. Each step doubles it. 0: 10, etcd's default, some 50 ms of a
-	// core at each login.
+	// BcryptCost is the cost of checking the password of one of etcd's users. Each step
+	// doubles it. 0: 10, etcd's default, which takes about 50 ms of a core for each
+	// login. It must be from 4 to 31; tests use 4.
 	BcryptCost int
 
 	// Compaction is how much of the history is kept, so that watches can resume. 0:
