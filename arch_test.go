@@ -32,11 +32,12 @@ var mayImport = map[string]string{
 	"internal/term":     pure + "time rebalance internal/handover", // time for instants and durations
 	"internal/backoff":  "std",
 	"internal/loglimit": "std",
-	".":                 "std rebalance internal/handover internal/loglimit internal/term",
+	"internal/panics":   "std",
+	".":                 "std rebalance internal/handover internal/loglimit internal/panics internal/term",
 
-	"recruit":          "std internal/loglimit",
+	"recruit":          "std internal/loglimit internal/panics",
 	"internal/lease":   "std golang.org/x/sys/unix",
-	"worker":           "std . internal/backoff internal/lease",
+	"worker":           "std . internal/backoff internal/lease internal/panics",
 	"internal/closing": "std worker",
 
 	"communicator":                  "std .",

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 
 	"github.com/f8949c05/orchestrator/internal/handover"
+	"github.com/f8949c05/orchestrator/internal/panics"
 )
 
 // errPanic is the error of a call that panicked.
@@ -22,22 +23,11 @@ var errGoexit = errors.New("the Communicator ended its goroutine")
 // defers it, so that it also covers the methods of the returned error (T11).
 func (o *Orchestrator[W, T]) recovered(err *error, op Op, w W) {
 	if v := recover(); v != nil {
-		text := panicText(v)
+		text := panics.Text(v)
 		o.cfg.logger.Error("communicator panicked", "op", op.String(), "worker", w,
 			"err", text, slog.String("stack", string(debug.Stack())))
 		*err = fmt.Errorf("%w: %s", errPanic, text)
 	}
-}
-
-// panicText returns the text of a recovered value. Package fmt recovers a panic of
-// the value's Error or String method and prints the new value, which may panic again.
-func panicText(v any) (text string) {
-	defer func() {
-		if recover() != nil {
-			text = fmt.Sprintf("a %T whose text panics too", v)
-		}
-	}()
-	return fmt.Sprint(v)
 }
 
 // classes are the errors that this package looks for in the error of a call and in the
@@ -89,7 +79,7 @@ func wrapped(err error, n int) int {
 func causeOf(ctx context.Context) (cause error) {
 	defer func() {
 		if v := recover(); v != nil {
-			cause = fmt.Errorf("%w: its cause panicked: %s", ctx.Err(), panicText(v))
+			cause = fmt.Errorf("%w: its cause panicked: %s", ctx.Err(), panics.Text(v))
 		}
 	}()
 	return examined(context.Cause(ctx))

@@ -5,13 +5,13 @@ package recruit
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
 
 	"github.com/f8949c05/orchestrator/internal/loglimit"
+	"github.com/f8949c05/orchestrator/internal/panics"
 )
 
 // Job is work of which each run does a small part.
@@ -204,19 +204,11 @@ func (r *Recruiter) do(ctx context.Context, u *run) {
 	res := result{err: errGoexit, abrupt: true}
 	defer func() {
 		if v := recover(); v != nil {
-			res.err, res.stack = panicError(v), debug.Stack() // the stack is still intact
+			res.err, res.stack = panics.Error(v), debug.Stack() // the stack is still intact
 		}
 		r.end(ctx, u, res)
 	}()
 	res = result{err: u.job.do.Do(ctx)}
-}
-
-// panicError turns the value of a panic into an error.
-func panicError(v any) error {
-	if err, ok := v.(error); ok {
-		return fmt.Errorf("panic: %w", err)
-	}
-	return fmt.Errorf("panic: %v", v)
 }
 
 // end counts and logs a run that has returned.

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+
+	"github.com/f8949c05/orchestrator/internal/panics"
 )
 
 // TaskRecord is what a [Record] stores of one task.
@@ -187,7 +189,7 @@ func (w *Worker[T]) toSave() (tasks []TaskRecord[T], gone []T, done bool) {
 func (w *Worker[T]) saveThese(tasks []TaskRecord[T], gone []T) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("panic: %v", v)
+			err = panics.Error(v)
 		}
 	}()
 	return w.recorder.record.Save(tasks, gone)

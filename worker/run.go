@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"time"
+
+	"github.com/f8949c05/orchestrator/internal/panics"
 )
 
 // run is one call of a task's function.
@@ -86,12 +88,7 @@ func (w *Worker[T]) attempt(e *entry[T], r *run) {
 // panicked turns the value of a panic into an error, and logs the stack. It must be
 // called from the deferred function that recovers, while the stack is intact.
 func (w *Worker[T]) panicked(task T, v any) error {
-	err, ok := v.(error)
-	if ok {
-		err = fmt.Errorf("panic: %w", err)
-	} else {
-		err = fmt.Errorf("panic: %v", v)
-	}
+	err := panics.Error(v)
 	w.cfg.logger.Error("task panicked", slog.Any("task", task), slog.Any("err", err),
 		slog.String("stack", string(debug.Stack())))
 	return err
@@ -127,7 +124,7 @@ func readable(err error) (text string, safe error) {
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			safe = fmt.Errorf("a %T, whose Error panics: %v", err, v)
+			safe = fmt.Errorf("a %T, whose Error panics: %s", err, panics.Text(v))
 			text = safe.Error()
 		}
 	}()

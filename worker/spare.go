@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"time"
+
+	"github.com/f8949c05/orchestrator/internal/panics"
 )
 
 // WithSpareTime sets a function f to call while a slot is free, which means that no
@@ -101,7 +103,7 @@ func (w *Worker[T]) hasTime() bool {
 func (w *Worker[T]) passTime(ctx context.Context) {
 	defer func() {
 		if v := recover(); v != nil {
-			w.cfg.logger.Error("spare time panicked", slog.Any("err", fmt.Errorf("panic: %v", v)),
+			w.cfg.logger.Error("spare time panicked", slog.Any("err", panics.Error(v)),
 				slog.String("stack", string(debug.Stack())))
 		}
 	}()
