@@ -92,15 +92,17 @@ func (d *draft) start(pr *Problem) {
 	d.drops, d.changes, d.adds, d.open = d.drops[:0], d.changes[:0], d.adds[:0], d.open[:0]
 	d.has, d.waiting, d.loose, d.handsOver = [4]bool{}, 0, false, false
 	positions, isPinned := int32(0), false
+	open, offset, running, pinned := d.open, d.offset, d.Running, d.Pinned
 	for w, s := range d.States {
 		d.has[s] = true
 		if s == Open {
-			d.open = append(d.open, int32(w))
+			open = append(open, int32(w))
 		}
-		d.offset[w] = positions
-		positions += int32(len(d.Running[w]))
-		isPinned = isPinned || d.Pinned != nil && d.Pinned[w] > 0 && s != Frozen
+		offset[w] = positions
+		positions += int32(len(running[w]))
+		isPinned = isPinned || pinned != nil && pinned[w] > 0 && s != Frozen
 	}
+	d.open = open
 	if !isPinned {
 		d.Pinned = nil
 	}
@@ -241,9 +243,9 @@ func (d *draft) countOf(w int32) []int32 {
 
 // running returns how many copies the open workers run.
 func (d *draft) running() int {
-	n := 0
+	n, load := 0, d.load
 	for _, w := range d.open {
-		n += int(d.load[w])
+		n += int(load[w])
 	}
 	return n
 }

@@ -51,16 +51,16 @@ func (sc *scan) run() error {
 		return sc.scanSingle()
 	}
 	all := int32(0) // negative once a task has too many
-	tasks, allFlags, offset, load := sc.tasks, sc.flags, sc.offset, sc.load
+	states, tasks, allFlags, offset, load := sc.States, sc.tasks, sc.flags, sc.offset, sc.load
 	for w, list := range sc.Running {
 		flags := allFlags[offset[w]:][:len(list)]
 		repeats, at := 0, 0
-		if count := sc.countOf(int32(w)); count == nil {
+		if states[w] == Open {
 			var lacks int32
 			repeats, lacks, at = tally(tasks, list, flags, int32(w)+1)
 			all |= lacks
 		} else {
-			repeats, at = tallyTo(count, tasks, list, flags, int32(w)+1)
+			repeats, at = tallyTo(sc.countOf(int32(w)), tasks, list, flags, int32(w)+1)
 		}
 		if at < len(list) {
 			return sc.noTask(w, at)
@@ -165,9 +165,10 @@ func (sc *scan) isSettled() bool {
 	if sc.hasSurplus || len(sc.drops) > 0 || sc.running() != sc.wanted {
 		return false
 	}
-	least, most := sc.load[sc.open[0]], sc.load[sc.open[0]]
+	load := sc.load
+	least, most := load[sc.open[0]], load[sc.open[0]]
 	for _, w := range sc.open {
-		least, most = min(least, sc.load[w]), max(most, sc.load[w])
+		least, most = min(least, load[w]), max(most, load[w])
 	}
 	return most-least <= 1
 }
@@ -240,25 +241,18 @@ func (sc *scan) beginSingle() bool {
 		return false
 	}
 	tasks := len(sc.Want)
-	sc.met = sc.met.emptied(tasks)
+	met := sc.met.emptied(tasks)
+	sc.met = met
 	sc.wanted, sc.least, sc.most = tasks, 1, 1
-	for k := range sc.met {
+	for k := range met {
 		wants := sc.Want[k*64 : min(k*64+64, tasks)]
-		others := int32(0) // the bits in which some differ from 1
-		rest := wants
-		for ; len(rest) >= 4; rest = rest[4:] {
-			others |= (rest[0] ^ 1) | (rest[1] ^ 1) | (rest[2] ^ 1) | (rest[3] ^ 1)
-		}
-		for _, want := range rest {
-			others |= want ^ 1
-		}
-		switch others {
+		switch differing(wants) {
 		case 0:
 		case 1:
 			sc.least = 0
-			for i, want := range wants {
-				if want == 0 {
-					sc.met.add(int32(k*64 + i)) // the first copy is one too many
+			for i, n := range wants {
+				if n == 0 {
+					met.add(int32(k*64 + i)) // the first copy is one too many
 					sc.wanted--
 				}
 			}
@@ -267,9 +261,25 @@ func (sc *scan) beginSingle() bool {
 		}
 	}
 	if tasks%64 != 0 {
-		sc.met[tasks/64] |= ^uint64(0) << (tasks % 64) // numbers of no task
+		met[tasks/64] |= ^uint64(0) << (tasks % 64) // numbers of no task
 	}
 	return true
+}
+
+// differing returns the bits in which some of the numbers, at most 64, differ from 1.
+func differing(wants []int32) int32 {
+	bits := int32(0)
+	if len(wants) == 64 {
+		all := (*[64]int32)(wants) // spares the checks of indexes
+		for i := 0; i < 64; i += 4 {
+			bits |= (all[i] ^ 1) | (all[i+1] ^ 1) | (all[i+2] ^ 1) | (all[i+3] ^ 1)
+		}
+		return bits
+	}
+	for _, n := range wants {
+		bits |= n ^ 1
+	}
+	return bits
 }
 
 // scanSingle is scan for the ordinary case. One pass over the lists, and another one if a
@@ -320,39 +330,40 @@ func meet(met, again set, list []int32, tasks int) int {
 // meetAgain visits the tasks that were met again: it finds repeated names, drops copies
 // of unexpected tasks, and collects the copies of the others.
 func (sc *scan) meetAgain() {
+	d := sc.draft
 	o := sc.surplus
 	o.over.number()
 	o.excess = sized(o.excess, o.over.count)
 	o.listed = o.listed.emptied(o.over.count)
 	o.first, o.linked = o.first[:0], false
-	anyExpected := sc.least > 0
-	for w, list := range sc.Running {
-		first, drops := len(o.copies), len(sc.drops)
+	anyExpected := d.least > 0
+	for w, list := range d.Running {
+		first, drops := len(o.copies), len(d.drops)
 		o.first = append(o.first, int32(first))
 		o.found = findAll(o.over.set, list, o.found)
 		repeats := int32(0)
 		for _, k := range o.found {
-			t, at := list[k], sc.offset[w]+k
+			t, at := list[k], d.offset[w]+k
 			number := o.over.of(t)
 			switch {
 			case o.listed.has(number):
-				sc.flags[at] = repeated
+				d.flags[at] = repeated
 				repeats++
 				continue
-			case anyExpected || sc.isExpected(t):
+			case anyExpected || d.isExpected(t):
 				o.excess[number]++
 				o.copies = append(o.copies, surplusCopy{number, at})
 			default:
-				sc.lose(t, int32(w), at)
+				d.lose(t, int32(w), at)
 			}
 			o.listed.add(number)
 		}
-		sc.load[w] -= repeats
+		d.load[w] -= repeats
 		for _, c := range o.copies[first:] {
 			o.listed.remove(c.number)
 		}
-		for _, d := range sc.drops[drops:] {
-			o.listed.remove(o.over.of(d.task))
+		for _, x := range d.drops[drops:] {
+			o.listed.remove(o.over.of(x.task))
 		}
 	}
 	o.first = append(o.first, int32(len(o.copies)))
@@ -363,7 +374,7 @@ func (sc *scan) meetAgain() {
 	if o.total == 0 {
 		o.copies = o.copies[:0] // all were repeated names, or are dropped
 	}
-	sc.hasSurplus = o.total > 0
+	d.hasSurplus = o.total > 0
 }
 
 // findAll returns the positions of the tasks of a list that are in a set. It reuses the
