@@ -35,10 +35,11 @@ var mayImport = map[string]string{
 	"internal/panics":   "std",
 	".":                 "std rebalance internal/handover internal/loglimit internal/panics internal/term",
 
-	"recruit":          "std internal/loglimit internal/panics",
-	"internal/lease":   "std golang.org/x/sys/unix",
-	"worker":           "std . internal/backoff internal/lease internal/panics",
-	"internal/closing": "std worker",
+	"recruit":             "std internal/loglimit internal/panics",
+	"internal/lease":      "std golang.org/x/sys/unix",
+	"worker":              "std . internal/backoff internal/lease internal/panics",
+	"internal/closing":    "std worker",
+	"internal/membership": "std worker internal/backoff",
 
 	"communicator":                  "std .",
 	"communicator/communicatortest": "std .", // linked into the tests of users: no test library
