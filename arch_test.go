@@ -52,7 +52,7 @@ var mayImport = map[string]string{
 	"communicator/grpc": "std . worker google.golang.org " +
 		"communicator/grpc/internal/identity communicator/grpc/internal/option communicator/grpc/internal/peer " +
 		"communicator/grpc/internal/state communicator/grpc/internal/wire communicator/grpc/orchestratorv1",
-	"communicator/grpc/manager": "std . worker internal/backoff internal/closing internal/loglimit google.golang.org communicator/grpc " +
+	"communicator/grpc/manager": "std . worker internal/backoff internal/membership internal/loglimit google.golang.org communicator/grpc " +
 		"communicator/grpc/internal/identity communicator/grpc/internal/option communicator/grpc/internal/peer " +
 		"communicator/grpc/internal/state communicator/grpc/internal/wire communicator/grpc/orchestratorv1",
 	"communicator/grpc/internal/identity": "std .",

@@ -15,6 +15,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/backoff"
+	"github.com/f8949c05/orchestrator/internal/membership"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -148,6 +149,10 @@ type completionReporter struct {
 	said    seenErrors
 }
 
+func newCompletionReporter(w *worker.Worker[string], name string, log *slog.Logger, manager orchestratorv1.ManagerClient) *completionReporter {
+	return &completionReporter{worker: w, name: name, log: log, owed: newCompletions(w.Previous()), manager: manager}
+}
+
 // reportTimeout is how long the manager may take to answer.
 const reportTimeout = 5 * time.Second
 
@@ -156,32 +161,30 @@ const lookEvery = 50 * time.Millisecond
 
 // run reports completions until ctx ends.
 func (r *completionReporter) run(ctx context.Context) {
-	failures := 0
+	retry, failures := membership.NewBackoff(), 0
 	for ctx.Err() == nil {
 		_, changed := r.worker.Changes() // before Status, so that no later change is missed
 		r.owed.look(r.worker.Status())
-		pause := lookEvery
-		switch err := r.report(ctx); {
-		case err == nil && len(r.owed.owed) > 0:
-			failures, pause = 0, 0
-		case err == nil:
-			failures = 0
-			r.said.clear()
-			select {
-			case <-changed:
-			case <-ctx.Done():
-			}
-		default:
+		if err := r.report(ctx); err != nil {
 			failures++
-			pause = 0
 			if ctx.Err() == nil && r.said.news(err) {
 				r.log.Warn("completions not reported, will retry", "worker", r.name, "err", err)
 			}
-			paused, cancel := context.WithTimeout(ctx, pauseAfter(failures, rand.Float64()))
+			paused, cancel := context.WithTimeout(ctx, retry.After(failures, rand.Float64()))
 			r.watch(paused)
 			cancel()
+			continue
 		}
-		pauseFor(ctx, pause)
+		failures = 0
+		if len(r.owed.owed) > 0 {
+			continue
+		}
+		r.said.clear()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		backoff.Sleep(ctx, lookEvery)
 	}
 }
 
@@ -195,7 +198,7 @@ func (r *completionReporter) watch(ctx context.Context) {
 		case <-changed:
 		case <-ctx.Done():
 		}
-		pauseFor(ctx, lookEvery)
+		backoff.Sleep(ctx, lookEvery)
 	}
 }
 
@@ -239,8 +242,10 @@ func (r *completionReporter) report(ctx context.Context) error {
 	return nil
 }
 
-// finish reports the remaining completions, for at most a second.
+// finish reports the remaining completions, for at most a second. The tasks have
+// stopped, and the worker still has them. run must have returned.
 func (r *completionReporter) finish(ctx context.Context) {
+	r.owed.look(r.worker.Status())
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	for len(r.owed.owed) > 0 {
@@ -251,6 +256,3 @@ func (r *completionReporter) finish(ctx context.Context) {
 		}
 	}
 }
-
-// pauseFor waits for d, but not longer than ctx lives.
-func pauseFor(ctx context.Context, d time.Duration) { backoff.Sleep(ctx, d) }

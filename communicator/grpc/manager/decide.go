@@ -16,7 +16,6 @@ import (
 	"github.com/f8949c05/orchestrator"
 	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
-	"github.com/f8949c05/orchestrator/internal/backoff"
 )
 
 // Errors that end a membership, or keep it from beginning.
@@ -91,13 +90,6 @@ func heartbeatTimeout(lease time.Duration) time.Duration { return lease / leastR
 // calls the worker, and writes to its store.
 func registerTimeout(lease time.Duration) time.Duration {
 	return max(lease/leastRenewal, probeTime+time.Second) // long enough to get the reason of a failed call
-}
-
-// pauseAfter returns how long to wait after so many failures in a row to reach the
-// manager. random is from [0, 1).
-func pauseAfter(failures int, random float64) time.Duration {
-	b := backoff.Backoff{First: 50 * time.Millisecond, Longest: time.Second}
-	return b.After(failures, random)
 }
 
 // seenErrors filters errors that were not seen since it was last cleared. The zero

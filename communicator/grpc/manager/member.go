@@ -1,14 +1,14 @@
 package manager
 
 // The Member: the membership of a worker, from Run to Close. A single session, from
-// registering to leaving, is in session.go.
+// registering to leaving, is in session.go. Package internal/membership runs one
+// session after the other.
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -22,7 +22,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
-	"github.com/f8949c05/orchestrator/internal/closing"
+	"github.com/f8949c05/orchestrator/internal/membership"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -44,18 +44,13 @@ type Member struct {
 	settings option.Member
 	log      *slog.Logger
 
-	closing *closing.Closing
+	runner *membership.Runner
 
 	// Set by Run:
 	address         string // at which the manager calls the worker
 	conn            *grpc.ClientConn
 	client          orchestratorv1.ManagerClient
-	reporter        *completionReporter
 	leftIncarnation uint64 // a stopped incarnation that may still be a member; 0: none
-	early           error  // why the last session stopped tasks that had not moved; nil: it did not
-	// halt stops all tasks, reports completions and closes the worker. Only the
-	// first call has an effect.
-	halt func(ctx context.Context)
 }
 
 // NewMember returns a Member for w, which must have a lease ([worker.WithLease])
@@ -73,11 +68,10 @@ func NewMember(managerAddress, name string, w *worker.Worker[string], opts ...Me
 	if err != nil {
 		return nil, fmt.Errorf("new member: %w", err)
 	}
-	m := &Member{
+	return &Member{
 		manager: managerAddress, name: name, worker: w, settings: s, log: s.Logger,
-		closing: closing.New(closing.Late(s.Logger, name, w)),
-	}
-	return m, nil
+		runner: membership.New(w, name, s.Logger),
+	}, nil
 }
 
 // Run serves on l, which it closes, and registers, again whenever the membership is
@@ -102,128 +96,68 @@ func (m *Member) Run(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("%w: Member.Run: the net.Listener is nil", orchestrator.ErrInvalid)
 	}
 	defer func() { _ = l.Close() }() // closed already if serving has begun
-	if !m.closing.Begin() {
+	if !m.runner.Begin() {
 		return fmt.Errorf("%w: Member.Run was called before, or after Close", orchestrator.ErrInvalid)
 	}
-	defer func() { m.closing.Finish(m.early) }()
-	err := m.open(ctx, l)
-	if errors.Is(err, closing.ErrLeaving) || errors.Is(err, closing.ErrDraining) {
-		return nil
-	}
+	defer m.runner.End(ctx)
+	err := m.run(ctx, l)
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("member %s: %w", m.name, err)
 	}
 	return err
 }
 
-// open is Run without its guards. It connects to the manager, and starts and ends
-// every part of the Member.
-func (m *Member) open(ctx context.Context, l net.Listener) error {
-	closeWorker := func(ctx context.Context) {
-		if err := m.worker.Close(context.WithoutCancel(ctx)); err != nil {
-			m.log.Error("worker not closed", "worker", m.name, "err", err)
-		}
-	}
-	address, err := advertised(l.Addr(), m.settings.Advertise)
-	if err != nil {
-		closeWorker(ctx)
+// run is Run without its guards. It connects to the manager, and starts and ends what
+// all sessions share: the server and the reports of completed tasks.
+func (m *Member) run(ctx context.Context, l net.Listener) (err error) {
+	if m.address, err = advertised(l.Addr(), m.settings.Advertise); err != nil {
 		return err
 	}
-	conn, err := m.settings.Dial(m.manager, identity.Principal{Role: identity.RoleManager}, m.settings.Dialing...)
+	m.conn, err = m.settings.Dial(m.manager, identity.Principal{Role: identity.RoleManager}, m.settings.Dialing...)
 	if err != nil {
-		closeWorker(ctx)
 		return err
 	}
-	defer func() { _ = conn.Close() }() // fails only if it is closed already
-	m.address, m.conn, m.client = address, conn, orchestratorv1.NewManagerClient(conn)
-	m.reporter = &completionReporter{
-		worker: m.worker, name: m.name, log: m.log,
-		owed: newCompletions(m.worker.Previous()), manager: m.client,
+	defer func() { _ = m.conn.Close() }() // fails only if it is closed already
+	m.client = orchestratorv1.NewManagerClient(m.conn)
+	var calls callCounter
+	server, err := communicator.NewServer(m.worker, memberServer{m.settings.Settings, &calls})
+	if err != nil {
+		return err
 	}
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	beyond := context.WithoutCancel(ctx) // lives until everything has stopped
-	var waiting sync.WaitGroup
-	defer waiting.Wait()
 	serving, unserve := context.WithCancel(beyond)
 	defer unserve()
-	var calls callCounter
-	server, err := communicator.NewServer(m.worker, memberServer{m.settings.Settings, &calls})
-	if err != nil {
-		closeWorker(ctx)
-		return err
-	}
 	var served sync.WaitGroup
 	served.Go(func() {
 		if err := server.Serve(serving, l); serving.Err() == nil {
 			cancel(err)
 		}
 	})
-	waiting.Go(func() {
-		select {
-		case <-m.closing.Leave():
-			cancel(fmt.Errorf("%w: %w", closing.ErrLeaving, m.closing.Hurried()))
-		case <-ctx.Done():
-		}
-	})
-	telling, untell := context.WithCancel(beyond)
-	var told sync.WaitGroup
-	told.Go(func() { m.reporter.run(telling) })
-	var once sync.Once
-	m.halt = func(ctx context.Context) {
-		once.Do(func() {
-			// Wait for tasks that do not stop: the lease is kept for them, or the last
-			// resort ends them.
-			if err := m.worker.Stop(context.WithoutCancel(ctx)); err != nil {
-				m.log.Error("tasks not stopped", "worker", m.name, "err", err)
-			}
+	reporter := newCompletionReporter(m.worker, m.name, m.log, m.client)
+	reporting, unreport := context.WithCancel(beyond)
+	var reported sync.WaitGroup
+	reported.Go(func() { reporter.run(reporting) })
+	err = m.runner.Run(ctx, membership.Config{
+		Open:  m.open,
+		Final: func(err error) bool { return isAny(err, orchestrator.ErrInvalid, worker.ErrClosed) },
+		Stopped: func(ctx context.Context) {
 			// The manager must get the answers under way before Leave, such as the one that
 			// the last task that it moves has stopped.
 			calls.settle()
-			untell()
-			told.Wait()
-			m.reporter.owed.look(m.worker.Status()) // before they are dropped
-			m.reporter.finish(ctx)
-			closeWorker(ctx)
-		})
-	}
-	joining, noMore := context.WithCancelCause(ctx)
-	waiting.Go(func() {
-		select {
-		case <-m.closing.Drain():
-			noMore(closing.ErrDraining) // a worker that is not registered has no tasks to move
-		case <-ctx.Done():
-		}
+			unreport()
+			reported.Wait()
+			reporter.finish(ctx)
+		},
+		Lost: "membership lost, registering again",
 	})
-	err = m.run(ctx, joining)
-	cancel(err)
-	m.halt(ctx) // if no session has done so
 	// The manager knows that the worker has left and makes no more calls, so the
 	// listener can close.
 	unserve()
 	served.Wait()
 	return err
-}
-
-// run runs one session after the other. It registers as long as joining lives, which
-// ends with ctx.
-func (m *Member) run(ctx, joining context.Context) error {
-	for failures := 1; ; failures++ {
-		registered, err := m.serve(ctx, joining)
-		switch {
-		case joining.Err() != nil:
-			return context.Cause(joining)
-		case isAny(err, orchestrator.ErrInvalid, worker.ErrClosed):
-			return err
-		}
-		m.early = nil // counts only for the session that ends the Member
-		m.log.Warn("membership lost, registering again", "worker", m.name, "err", err)
-		if registered {
-			failures = 1
-		}
-		pauseFor(joining, pauseAfter(failures, rand.Float64()))
-	}
 }
 
 // Close drains the member: it asks the manager to move its tasks, and waits until
@@ -242,10 +176,7 @@ func (m *Member) run(ctx, joining context.Context) error {
 // Further calls wait for the same end and return the same result. If Run was not
 // called yet, Close closes the member immediately, and Run fails.
 func (m *Member) Close(ctx context.Context) error {
-	if err := m.closing.Close(ctx, m.worker.Close); err != nil {
-		return fmt.Errorf("close member %s: %w", m.name, err)
-	}
-	return nil
+	return m.runner.Close(ctx)
 }
 
 // memberServer is the option of a member's server.

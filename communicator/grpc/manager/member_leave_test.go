@@ -44,24 +44,6 @@ func TestW6_AWorkerLeavesWhenEverythingHasStopped(t *testing.T) {
 	})
 }
 
-// A function for spare time that does not return does not keep the worker from
-// leaving.
-func TestW6_LeavesThoughSpareTimeDoesNotEnd(t *testing.T) {
-	inMemberNet(t, func(n *memberNet) {
-		let := make(chan struct{})
-		defer close(let)
-		s := n.startMember(worker.WithSpareTime(time.Second, func(context.Context) { <-let }))
-		n.after(2 * time.Second)
-		s.add("a")
-		n.heard()
-		s.cancel(errOver)
-		n.after(2 * time.Second)
-		require.True(n, s.ended())
-		require.Len(n, n.heard(callLeave), 1)
-		require.Equal(n, 1, n.said("the function of WithSpareTime has not returned"))
-	})
-}
-
 func TestW6_CloseHasTheMemberDrained(t *testing.T) {
 	inMemberNet(t, func(n *memberNet) {
 		s := n.startMember()
@@ -229,62 +211,6 @@ func TestW6_CloseWaitsNoLongerThanItIsAllowedTo(t *testing.T) {
 	})
 }
 
-// Completed tasks wait to be removed; they do not count as stopped.
-func TestW6_CloseSaysNothingOfWhatHasCompleted(t *testing.T) {
-	for name, tasks := range map[string][]string{"all": {"short"}, "not all": {"short", "long"}} {
-		t.Run(name, func(t *testing.T) {
-			inMemberNet(t, func(n *memberNet) {
-				s := n.startMember(worker.WithCompletion(func(string) {}))
-				n.after(time.Second / 2)
-				s.add(tasks...)
-				n.after(time.Second)
-				require.Len(n, n.heard(callComplete), 1)
-				ctx, cancel := context.WithTimeout(n.Context(), time.Minute)
-				defer cancel()
-				err := s.member.Close(ctx)
-				if len(tasks) == 1 {
-					require.NoError(n, err)
-				} else {
-					require.ErrorIs(n, err, context.DeadlineExceeded)
-				}
-				require.Len(n, n.heard(callLeave), 1)
-			})
-		})
-	}
-}
-
-// A task that does not stop keeps the member. The log says so once, however often
-// Close is called, and whatever else has ended by then.
-func TestW6_CloseSaysWhatItStillWaitsFor(t *testing.T) {
-	for name, earlier := range map[string]func(*runningMember){
-		"Close alone":         func(*runningMember) {},
-		"Run's context ended": func(m *runningMember) { m.cancel(errOver) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			inMemberNet(t, func(n *memberNet) {
-				s := n.startMember()
-				s.tasks.stop = time.Hour
-				n.after(time.Second)
-				s.add("a", "b")
-				earlier(s)
-				for range 2 {
-					ctx, cancel := context.WithTimeout(context.WithoutCancel(n.Context()), time.Minute)
-					defer cancel()
-					s.close(ctx)
-				}
-				n.after(59 * time.Second)
-				require.Zero(n, n.said("drain cut short, stopping"))
-				n.after(time.Second)
-				require.False(n, s.ended())
-				require.Equal(n, 1, n.said(`level=WARN msg="drain cut short, stopping remaining tasks" worker=w tasks=2 first=a`))
-				n.after(2 * time.Hour)
-				require.True(n, s.ended())
-				require.Equal(n, 1, n.said("drain cut short, stopping"))
-			})
-		})
-	}
-}
-
 // A worker that has not registered has nothing to drain, and does not leave.
 func TestW6_CloseBeforeItHasRegistered(t *testing.T) {
 	inMemberNet(t, func(n *memberNet) {
@@ -321,57 +247,6 @@ func TestW6_CloseSaysNothingOfASlowLeave(t *testing.T) {
 		require.ErrorIs(n, ctx.Err(), context.DeadlineExceeded)
 		require.True(n, s.ended())
 		require.NoError(n, s.err)
-	})
-}
-
-// If the end of Run's context stops tasks during a drain, they have not moved.
-func TestW6_RunsContextEndsWhileItDrains(t *testing.T) {
-	inMemberNet(t, func(n *memberNet) {
-		s := n.startMember()
-		n.after(time.Second)
-		s.add("a")
-		closed := s.close(n.Context())
-		n.after(time.Second)
-		s.cancel(errOver)
-		err := <-closed
-		require.ErrorContains(n, err, "stopped before everything had moved")
-		require.ErrorIs(n, err, errOver)
-		require.Equal(n, err, s.member.Close(n.Context()), "again")
-	})
-}
-
-// Close reports tasks that had not moved even if Run has already returned.
-func TestW6_CloseAfterRunsContextHasEnded(t *testing.T) {
-	for _, tasks := range [][]string{nil, {"a", "b"}} {
-		inMemberNet(t, func(n *memberNet) {
-			s := n.startMember()
-			n.after(time.Second)
-			s.add(tasks...)
-			s.cancel(errOver)
-			require.True(n, s.ended())
-			err := s.member.Close(n.Context())
-			if len(tasks) == 0 {
-				require.NoError(n, err)
-				return
-			}
-			require.ErrorContains(n, err, "stopped before everything had moved")
-			require.ErrorIs(n, err, errOver)
-		})
-	}
-}
-
-// A lease that was lost before Close does not count, because no task is left to
-// move.
-func TestW6_CloseAfterTheLeaseWasLost(t *testing.T) {
-	inMemberNet(t, func(n *memberNet) {
-		s := n.startMember()
-		n.after(time.Second)
-		s.add("a")
-		n.shut()
-		n.after(2 * lease)
-		require.Equal(n, 1, n.said("membership lost"))
-		require.NoError(n, s.member.Close(n.Context()))
-		require.True(n, s.ended())
 	})
 }
 

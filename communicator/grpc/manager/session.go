@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -17,61 +16,33 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
-	"github.com/f8949c05/orchestrator/internal/closing"
+	"github.com/f8949c05/orchestrator/internal/membership"
 )
 
 // session is one membership of a worker.
 type session struct {
+	*membership.Session
 	m           *Member
 	incarnation uint64
 	mayBeMember bool // the manager may have registered it
 	joined      bool // the manager has confirmed that
-	end         *closing.Membership
-	alone       func() // called when the manager says that no other member can take tasks
-
-	ctx    context.Context // of the membership; its cause is why the membership ended
-	cancel context.CancelCauseFunc
-	parts  sync.WaitGroup
 }
 
-// serve runs one session. When it returns, nothing of the session is left: no task,
-// no goroutine, and no lease if the manager could be reached. It reports whether the
-// worker had registered, and why the session ended.
-func (m *Member) serve(ctx, joining context.Context) (registered bool, err error) {
-	s := &session{m: m, incarnation: m.worker.Incarnation(), end: closing.NewMembership(m.worker)}
-	// The session outlives ctx until everything has stopped.
-	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	s.part(s.end.Fence)
-	if err = s.register(joining); err == nil {
-		s.joined = true
-		err = s.run(ctx)
-	}
-	m.early = s.end.Early(ctx, err)
-	return s.joined, s.stop(ctx, err)
+// open begins a session.
+func (m *Member) open(_ context.Context, s *membership.Session) (membership.Transport, error) {
+	return &session{Session: s, m: m, incarnation: m.worker.Incarnation()}, nil
 }
 
-// part runs a part of the session in a goroutine. If one part fails, the session
-// ends.
-func (s *session) part(f func(context.Context) error) {
-	s.parts.Go(func() {
-		if err := f(s.ctx); err != nil {
-			s.cancel(err) // only the first error counts
-		}
-	})
-}
-
-// register tries to register until the manager confirms it, or another attempt
-// cannot help.
-func (s *session) register(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
+// Join registers until the manager confirms it, or another attempt cannot help.
+func (s *session) Join(ctx context.Context) error {
+	retry := membership.NewBackoff()
 	var said seenErrors
-	for failures := 1; ; failures++ {
+	for {
 		s.m.reportLeft(ctx)
-		err := s.tryRegister(ctx)
+		err := s.register(ctx)
 		switch {
 		case err == nil:
+			s.joined = true
 			s.m.log.Info("registered", "worker", s.m.name, "incarnation", s.incarnation, "manager", s.m.manager)
 			return nil
 		case isAny(err, errEnded, orchestrator.ErrInvalid):
@@ -84,11 +55,11 @@ func (s *session) register(ctx context.Context) error {
 		if errors.Is(err, errLate) {
 			continue // the worker is a member, so the next answer comes immediately
 		}
-		pauseFor(ctx, pauseAfter(failures, rand.Float64()))
+		retry.Wait(ctx)
 	}
 }
 
-func (s *session) tryRegister(ctx context.Context) error {
+func (s *session) register(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -126,57 +97,19 @@ func (m *Member) fence(t *orchestratorv1.Term) {
 	}
 }
 
-// run keeps the membership until ctx ends, the member is drained, or the membership
-// is lost. It returns the reason.
-func (s *session) run(ctx context.Context) error {
-	drain, empty, alone, free := s.m.closing.Drain(), make(chan struct{}), make(chan struct{}), make(chan struct{})
-	s.alone = sync.OnceFunc(func() { close(alone) })
-	s.part(s.heartbeats)
-	for {
-		select {
-		case <-drain:
-			drain = nil
-			s.end.Drain()
-			s.m.log.Info("draining", "worker", s.m.name)
-			s.part(func(ctx context.Context) error {
-				if s.end.Emptied(ctx) {
-					close(empty)
-				}
-				return nil
-			})
-		case <-empty:
-			return closing.ErrDraining
-		case <-alone:
-			alone = nil
-			s.part(func(ctx context.Context) error {
-				if s.end.Alone(ctx, s.m.log, s.m.name) {
-					close(free)
-				}
-				return nil
-			})
-		case <-free:
-			return closing.ErrAlone
-		case <-s.ctx.Done():
-			return context.Cause(s.ctx)
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// heartbeats sends heartbeats until ctx ends, or the manager answers that the worker is
-// not a member.
-func (s *session) heartbeats(ctx context.Context) error {
+// Keep sends heartbeats until ctx ends, or the manager answers that the worker is not
+// a member. Once the worker drains, the heartbeats say so.
+func (s *session) Keep(ctx context.Context) error {
 	lease := s.m.worker.Lease()
 	ticker := time.NewTicker(heartbeatEvery(lease))
 	defer ticker.Stop()
 	var flying sync.WaitGroup
 	defer flying.Wait()
-	ctx, over := context.WithCancel(ctx) // calls under way end with heartbeats
+	ctx, over := context.WithCancel(ctx) // calls under way end with Keep
 	defer over()
 	room := make(chan struct{}, beatsInThat)
 	results := make(chan error, beatsInThat)
-	drain, draining := s.m.closing.Drain(), false
+	drain, draining := s.Draining(), false
 	// When draining begins, earlier heartbeats are cancelled. If one without draining
 	// arrived late, the manager would give the worker tasks again.
 	from, overtaken := context.WithCancel(ctx)
@@ -238,42 +171,24 @@ func (s *session) heartbeat(ctx context.Context, draining bool, patience time.Du
 	s.m.fence(resp.GetTerm())
 	acknowledged()
 	if draining && resp.GetAlone() {
-		s.alone()
+		s.Alone()
 	}
 	return nil
 }
 
-// stop ends the session. It stops all tasks, under the lease as long as that holds,
-// and then leaves. It returns the cause, joined with an error that prevents the
-// worker from registering again.
-func (s *session) stop(ctx context.Context, cause error) error {
-	m := s.m
-	// If the worker will not register again, close it; otherwise only stop its tasks.
-	last := ctx.Err() != nil || isAny(cause, closing.ErrDraining, orchestrator.ErrInvalid)
-	if last {
-		// If the lease is lost meanwhile, the tasks have less time to stop.
-		unwatch := context.AfterFunc(s.ctx, func() { m.worker.EndLease(context.Cause(s.ctx)) })
-		m.halt(ctx)
-		unwatch()
-	} else {
-		m.worker.EndLease(cause)
-	}
-	s.cancel(cause)
-	s.parts.Wait() // no call for the lease is under way
-	if !last {
-		if err := m.worker.Rejoin(ctx); err != nil {
-			cause = errors.Join(cause, err)
-			m.halt(ctx)
-		}
-	}
+// Announce waits until all tasks have moved. The heartbeats announce that the worker
+// drains.
+func (s *session) Announce(ctx context.Context) error { return s.Emptied(ctx) }
+
+// Leave tells the manager that the worker has left, if it may be a member.
+func (s *session) Leave(ctx context.Context, reason error) {
 	if s.mayBeMember {
-		m.leftIncarnation = s.incarnation
-		m.reportLeft(context.WithoutCancel(ctx))
+		s.m.leftIncarnation = s.incarnation
+		s.m.reportLeft(context.WithoutCancel(ctx))
 	}
 	if s.joined {
-		m.log.Info("left manager", "worker", m.name, "incarnation", s.incarnation, "reason", cause)
+		s.m.log.Info("left manager", "worker", s.m.name, "incarnation", s.incarnation, "reason", reason)
 	}
-	return cause
 }
 
 // reportLeft tells the manager that an incarnation without tasks has left. If that

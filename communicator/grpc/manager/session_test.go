@@ -192,17 +192,6 @@ func TestW3_CompletionsGoInBoundedBatches(t *testing.T) {
 	}
 }
 
-func TestR2_PausesGrowToASecond(t *testing.T) {
-	var whole, least []time.Duration
-	for failures := range 9 {
-		whole = append(whole, pauseAfter(failures, 0)/time.Millisecond)
-		least = append(least, pauseAfter(failures, 0.999999)/time.Millisecond)
-	}
-	require.Equal(t, []time.Duration{50, 50, 100, 200, 400, 800, 1000, 1000, 1000}, whole)
-	require.Equal(t, []time.Duration{25, 25, 50, 100, 200, 400, 500, 500, 500}, least)
-	require.Equal(t, time.Second, pauseAfter(1<<40, 0))
-}
-
 func TestR2_WhatAnAnswerToRegisterMeans(t *testing.T) {
 	for code, want := range map[codes.Code]struct {
 		ended, final, mayBeMember bool
