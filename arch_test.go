@@ -38,7 +38,6 @@ var mayImport = map[string]string{
 	"recruit":             "std internal/loglimit internal/panics",
 	"internal/lease":      "std golang.org/x/sys/unix",
 	"worker":              "std . internal/backoff internal/lease internal/panics",
-	"internal/closing":    "std worker",
 	"internal/membership": "std worker internal/backoff",
 
 	"communicator":                  "std .",
@@ -64,7 +63,7 @@ var mayImport = map[string]string{
 	"communicator/grpc/internal/wire": "std . worker communicator/grpc/internal/identity communicator/grpc/internal/state communicator/grpc/orchestratorv1 " +
 		"google.golang.org",
 	"communicator/grpc/orchestratorv1": "std google.golang.org",
-	"etcd":                             "std . worker internal/backoff internal/closing internal/lease internal/loglimit etcd/internal/keys etcd/internal/mirror go.etcd.io/etcd go.uber.org/zap golang.org/x/sync google.golang.org/grpc",
+	"etcd":                             "std . worker internal/backoff internal/membership internal/lease internal/loglimit etcd/internal/keys etcd/internal/mirror go.etcd.io/etcd go.uber.org/zap golang.org/x/sync google.golang.org/grpc",
 	"etcd/embed":                       "std go.etcd.io go.uber.org/zap google.golang.org/grpc",
 	"etcd/internal/keys":               "std",
 	"etcd/internal/mirror":             "std internal/backoff go.etcd.io/etcd",

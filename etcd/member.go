@@ -2,15 +2,12 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/internal/closing"
+	"github.com/f8949c05/orchestrator/internal/membership"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -31,13 +28,13 @@ import (
 type Member struct {
 	preflight
 	memberOptions
-	name    string
-	worker  *worker.Worker[string]
-	closing *closing.Closing
+	name   string
+	worker *worker.Worker[string]
+	runner *membership.Runner
 
 	// Used by Run only:
 	unrevoked unrevokedLease
-	early     error // why the last membership stopped tasks that had not moved; nil: it stopped none
+	ever      bool // has been a member
 }
 
 // NewMember returns a Member for w, which must have a lease ([worker.WithLease]) of
@@ -56,7 +53,7 @@ func NewMember(client *clientv3.Client, name string, w *worker.Worker[string], o
 	}
 	return &Member{
 		preflight: preflight{settings: s.settings, client: client}, memberOptions: s.memberOptions,
-		name: name, worker: w, closing: closing.New(closing.Late(s.logger, name, w)),
+		name: name, worker: w, runner: membership.New(w, name, s.logger),
 	}, nil
 }
 
@@ -71,73 +68,22 @@ func NewMember(client *clientv3.Client, name string, w *worker.Worker[string], o
 // rejects the client's user before the worker was a member. Run logs every other
 // error of etcd and retries until ctx ends. So etcd may start after its workers.
 func (m *Member) Run(ctx context.Context) error {
-	if !m.closing.Begin() {
+	if !m.runner.Begin() {
 		return fmt.Errorf("%w: Member.Run may be called once, and not after Close", orchestrator.ErrInvalid)
 	}
-	defer func() { m.closing.Finish(m.early) }()
-	ctx, cancel := context.WithCancelCause(ctx)
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		select {
-		case <-m.closing.Leave():
-			cancel(fmt.Errorf("%w: %w", closing.ErrLeaving, m.closing.Hurried()))
-		case <-ctx.Done():
-		}
+	defer m.runner.End(ctx)
+	err := m.runner.Run(ctx, membership.Config{
+		Open: m.open, Final: m.final, Lost: "membership lost, joining again",
 	})
-	joining, noMore := context.WithCancelCause(ctx)
-	waiting.Go(func() {
-		select {
-		case <-m.closing.Drain():
-			noMore(closing.ErrDraining) // a worker that has not joined has no tasks to move
-		case <-ctx.Done():
-		}
-	})
-	err := m.run(ctx, joining)
-	cancel(err)
-	waiting.Wait()
-	m.stopAll(ctx) // whatever err is
-	if errors.Is(err, closing.ErrLeaving) || errors.Is(err, closing.ErrDraining) {
-		return nil
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("member %s: %w", m.name, err)
 	}
 	return err
 }
 
-// stopAll closes the worker. It waits for tasks that do not stop: the lease is kept
-// for them, or the last resort ends them.
-func (m *Member) stopAll(ctx context.Context) {
-	if err := m.worker.Close(context.WithoutCancel(ctx)); err != nil {
-		m.logger.Error("worker not closed", "worker", m.name, "err", err)
-	}
-}
-
-// run joins and serves until joining ends or a permanent error occurs. joining ends
-// with ctx.
-func (m *Member) run(ctx, joining context.Context) error {
-	pause, ever := time.Duration(0), false // ever: has been a member
-	for {
-		// Check the prefix every time, because another cluster may have replaced the
-		// last.
-		joined, err := false, m.awaitContact(joining)
-		if err == nil {
-			joined, err = m.serve(ctx, joining)
-		}
-		ever = ever || joined
-		switch {
-		case joining.Err() != nil:
-			return context.Cause(joining)
-		case !ever && permanent(err), isAny(err, ErrNameTaken, ErrLeaseTooShort, ErrForeignPrefix, worker.ErrClosed):
-			return fmt.Errorf("member %s: %w", m.name, err)
-		}
-		m.early = nil // the member was not closing
-		m.logger.Warn("membership lost, joining again", "worker", m.name, "err", err)
-		if joined {
-			pause = 0
-		}
-		pause = min(max(2*pause, 50*time.Millisecond), time.Second)
-		if !sleep(joining, pause) {
-			return context.Cause(joining)
-		}
-	}
+// final reports whether Run cannot join again after err.
+func (m *Member) final(err error) bool {
+	return !m.ever && permanent(err) || isAny(err, ErrNameTaken, ErrLeaseTooShort, ErrForeignPrefix, worker.ErrClosed)
 }
 
 // Close drains the member: it claims no more tasks, asks the leader to move its
@@ -155,8 +101,5 @@ func (m *Member) run(ctx, joining context.Context) error {
 // Further calls wait for the same end and return the same result. If Run was not
 // called yet, Close closes the worker immediately, and Run fails.
 func (m *Member) Close(ctx context.Context) error {
-	if err := m.closing.Close(ctx, m.worker.Close); err != nil {
-		return fmt.Errorf("close member %s: %w", m.name, err)
-	}
-	return nil
+	return m.runner.Close(ctx)
 }

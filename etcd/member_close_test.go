@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -97,115 +96,21 @@ func TestW6_TheLeaseIsLostWhileItDrains(t *testing.T) {
 	require.NoError(t, a.result())
 }
 
-// The end of Run's context and the deletion of the member's key stop them too.
-func TestW6_ItEndsWhileItDrains(t *testing.T) {
-	for name, c := range map[string]struct {
-		end  func(*stage, *runningMember)
-		want error
-	}{
-		"run": {func(_ *stage, a *runningMember) { a.cancel(errOver) }, errOver},
-		"evicted": {func(s *stage, _ *runningMember) {
-			_, err := s.client.Delete(s.Context(), "/work/members/a")
-			require.NoError(s, err)
-		}, worker.ErrLeaseLost},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newStage(t)
-			s.startOther()
-			a := s.startMember(s.client, "a", 60*time.Second)
-			l := s.elect(s.client, "l1", 5*time.Second)
-			require.NoError(t, l.add(1, a.joined(), "t"))
-			closed := make(chan error, 1)
-			go func() { closed <- a.member.Close(within(t, soon)) }()
-			s.draining()
-			c.end(s, a)
-			err := receive(t, closed)
-			require.ErrorContains(t, err, "stopped before everything had moved")
-			require.ErrorIs(t, err, c.want)
-			require.Equal(t, err, a.member.Close(t.Context()), "a repeated Close")
-		})
-	}
-}
-
-// If Run has ended before, Close still reports the tasks that were stopped.
-func TestW6_CloseAfterRunsContextHasEnded(t *testing.T) {
-	s := newStage(t)
-	a, b := s.startMember(s.client, "a", 5*time.Second), s.startMember(s.client, "b", 5*time.Second)
-	l := s.elect(s.client, "l1", 5*time.Second)
-	require.NoError(t, l.add(1, a.joined(), "t"))
-	b.joined()
-	a.quit()
-	b.quit()
-	require.ErrorIs(t, a.member.Close(t.Context()), errOver)
-	require.NoError(t, b.member.Close(t.Context()), "b had no tasks")
-}
-
-// A slow end after all tasks have moved is not an error.
-func TestW6_ASlowEndIsNotAnError(t *testing.T) {
+// The deletion of the member's key stops them too.
+func TestW6_ItIsEvictedWhileItDrains(t *testing.T) {
 	s := newStage(t)
 	s.startOther()
-	ending, rest := make(chan struct{}), make(chan struct{})
-	a := s.startMember(s.client, "a", 60*time.Second, worker.WithSpareTime(time.Millisecond, func(ctx context.Context) {
-		<-ctx.Done()
-		close(ending)
-		<-rest
-	}))
-	end := sync.OnceFunc(func() { close(rest) })
-	t.Cleanup(end)
-	w := a.joined()
-	l := s.elect(s.client, "l1", 5*time.Second)
-	require.NoError(t, l.add(1, w, "t"))
-	ctx, enough := context.WithCancelCause(t.Context())
-	closed := make(chan error, 1)
-	go func() { closed <- a.member.Close(ctx) }()
-	s.draining()
-	require.NoError(t, l.remove(1, w, "t"))
-	receive(t, ending)
-	enough(errOver)
-	end()
-	require.NoError(t, receive(t, closed))
-	require.NoError(t, a.result())
-}
-
-// A task that does not stop keeps the member, which logs so.
-func TestW6_CloseSaysWhatItStillWaitsFor(t *testing.T) {
-	s := newStage(t)
-	s.startOther()
-	stop := make(chan struct{})
-	w, err := worker.New(func(context.Context, string) error { <-stop; return nil }, worker.WithLease(60*time.Second, time.Second))
-	require.NoError(t, err)
-	log := &logWatcher{text: `level=WARN msg="drain cut short, stopping remaining tasks" worker=a tasks=1 first=t`, seen: make(chan struct{})}
-	m, err := etcd.NewMember(s.client, "a", w, etcd.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
-	require.NoError(t, err)
-	a := s.runMember("a", w, m)
-	end := sync.OnceFunc(func() { close(stop) })
-	t.Cleanup(end)
+	a := s.startMember(s.client, "a", 60*time.Second)
 	l := s.elect(s.client, "l1", 5*time.Second)
 	require.NoError(t, l.add(1, a.joined(), "t"))
-	ctx, enough := context.WithCancelCause(t.Context())
 	closed := make(chan error, 1)
-	go func() { closed <- a.member.Close(ctx) }()
+	go func() { closed <- a.member.Close(within(t, soon)) }()
 	s.draining()
-	enough(errOver)
-	receive(t, log.seen)
-	end()
-	require.ErrorIs(t, receive(t, closed), errOver)
-	require.NoError(t, a.result())
-}
-
-// Spare time that does not end does not keep the member from leaving.
-func TestW6_LeavesThoughSpareTimeDoesNotEnd(t *testing.T) {
-	s := newStage(t)
-	hangs, let := make(chan struct{}), make(chan struct{})
-	a := s.startMember(s.client, "a", 60*time.Second, worker.WithSpareTime(time.Millisecond, func(context.Context) {
-		close(hangs)
-		<-let
-	}))
-	t.Cleanup(func() { close(let) })
-	a.joined()
-	receive(t, hangs)
-	require.NoError(t, a.member.Close(t.Context()))
-	require.False(t, s.there("/work/members/a"))
+	_, err := s.client.Delete(t.Context(), "/work/members/a")
+	require.NoError(t, err)
+	err = receive(t, closed)
+	require.ErrorContains(t, err, "stopped before everything had moved")
+	require.ErrorIs(t, err, worker.ErrLeaseLost)
 }
 
 // A worker whose tasks no other worker can take leaves immediately. The leases here

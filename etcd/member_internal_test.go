@@ -21,7 +21,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
-	"github.com/f8949c05/orchestrator/internal/closing"
+	"github.com/f8949c05/orchestrator/internal/membership"
 )
 
 var errRefused = errors.New("no room")
@@ -80,8 +80,8 @@ func TestE5_ClaimStateRefuses(t *testing.T) {
 	t.Run("while closing", func(t *testing.T) {
 		var s claimState
 		s.assign(5, false)
-		require.Equal(t, doRefuse, s.next(closing.ErrDraining))
-		require.Equal(t, closing.ErrDraining, s.failure)
+		require.Equal(t, doRefuse, s.next(membership.ErrDraining))
+		require.Equal(t, membership.ErrDraining, s.failure)
 	})
 	t.Run("claimed by another", func(t *testing.T) {
 		var s claimState

@@ -9,93 +9,93 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
-	"github.com/f8949c05/orchestrator/internal/closing"
+	"github.com/f8949c05/orchestrator/internal/membership"
 )
 
 // session is one membership in progress, from its lease to its end.
 type session struct {
+	*membership.Session
 	m      *Member
 	lease  *etcdLease
 	id     identity
-	runner *taskRunner // nil if the member takes no assignments from etcd
-	// closeContents closes the watches of contents; nil without a runner.
-	closeContents func()
-	joined        bool // has been a member
-	end           *closing.Membership
-
-	ctx    context.Context // ends with the membership; the cause is the reason
-	cancel context.CancelCauseFunc
-	parts  sync.WaitGroup
+	writer *writer // set by Join
+	// runner and contents are set by Join, unless the member takes no assignments from
+	// etcd.
+	runner   *taskRunner
+	contents *contents
 }
 
-// serve is one membership. When it returns, the membership has no task and no
-// goroutine left, and no lease if etcd could be reached. serve reports whether the
-// member had joined, and why the membership ended.
-func (m *Member) serve(ctx, joining context.Context) (joined bool, err error) {
-	if !m.unrevoked.retry(joining) {
-		return false, errUnrevoked // this member's earlier lease still holds the name
+// open gets the lease of a session and keeps it alive.
+func (m *Member) open(ctx context.Context, s *membership.Session) (membership.Transport, error) {
+	// Check the prefix every time, because another cluster may have replaced the last.
+	if err := m.awaitContact(ctx); err != nil {
+		return nil, err
 	}
-	limited, cancel := context.WithTimeout(joining, m.worker.Lease())
-	held, err := grant(limited, m.client, m.logger, m.worker.Lease(), m.worker.Sending)
-	cancel()
+	if !m.unrevoked.retry(ctx) {
+		return nil, errUnrevoked // this member's earlier lease still holds the name
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.worker.Lease())
+	defer cancel()
+	held, err := grant(ctx, m.client, m.logger, m.worker.Lease(), m.worker.Sending)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	s := &session{m: m, lease: held, end: closing.NewMembership(m.worker)}
-	// The membership outlives ctx until all tasks have stopped.
-	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	s.part(held.keep)
-	s.part(s.end.Fence)
-	if err = s.join(joining); err == nil {
-		s.joined = true
-		err = s.run(ctx)
-	}
-	m.early = s.end.Early(ctx, err)
-	return s.joined, s.stop(ctx, err)
+	s.Go(held.keep)
+	return &session{Session: s, m: m, lease: held, id: identity{
+		layout: m.layout, name: m.name, incarnation: strconv.FormatUint(m.worker.Incarnation(), 10),
+		lease: held.id, cluster: held.cluster,
+	}}, nil
 }
 
-// part runs a part of the membership in a goroutine. An error of one part ends the
-// whole membership.
-func (s *session) part(f func(context.Context) error) {
-	s.parts.Go(func() {
-		if err := f(s.ctx); err != nil {
-			s.cancel(err) // only the first cause counts
-		}
-	})
-}
-
-// join puts the member's key as soon as no other member has the name.
-func (s *session) join(ctx context.Context) error {
-	s.id = identity{
-		layout: s.m.layout, name: s.m.name, incarnation: strconv.FormatUint(s.m.worker.Incarnation(), 10),
-		lease: s.lease.id, cluster: s.lease.cluster,
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
+// Join puts the member's key as soon as no other member has the name.
+func (s *session) Join(ctx context.Context) error {
 	a := joinAttempt{session: s}
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+	retry := membership.NewBackoff()
+	for {
 		admitted, err := a.try(ctx)
-		if admitted || permanent(err) || isAny(err, ErrNameTaken, ErrClusterChanged, errNotOurs) {
+		switch {
+		case admitted:
+			s.joined()
+			return nil
+		case permanent(err), isAny(err, ErrNameTaken, ErrClusterChanged, errNotOurs):
 			return err
-		}
-		if ctx.Err() != nil {
+		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		}
-		if err != nil {
+		case err != nil:
 			s.m.logger.Warn("not joined, retrying", "worker", s.m.name, "err", err)
-			sleep(ctx, pause)
+			retry.Wait(ctx)
 		}
 	}
+}
+
+// joined prepares what Keep and Announce use.
+func (s *session) joined() {
+	m := s.m
+	m.ever = true
+	m.logger.Info("joined", "worker", m.name, "incarnation", s.id.member)
+	s.writer = &writer{
+		client: m.client, id: s.id, log: m.logger, attempt: s.lease.length / 5,
+		signal: make(chan struct{}, 1), written: -1,
+	}
+	if m.unassigned {
+		return
+	}
+	s.contents = newContents(s.Context(), m.client, s.id, m.logger, m.worker.Update, s.lease.length)
+	s.runner = &taskRunner{
+		id: s.id, worker: m.worker, writer: s.writer, log: m.logger, ctx: s.Context(),
+		reader: s.contents,
+		tasks:  make(map[string]*runningTask), empty: make(chan struct{}),
+	}
+	s.writer.answer, s.writer.load = s.runner.answered, s.runner.load
 }
 
 // value returns the value of the member's key.
@@ -106,94 +106,65 @@ func (s *session) value(draining bool) string {
 	})
 }
 
-// run serves until ctx ends, the member was drained, or the membership is lost. It
-// returns the reason.
-func (s *session) run(ctx context.Context) error {
-	m := s.m
-	m.logger.Info("joined", "worker", m.name, "incarnation", s.id.member)
-	w := &writer{
-		client: m.client, id: s.id, log: m.logger, attempt: s.lease.length / 5,
-		signal: make(chan struct{}, 1), written: -1,
+// Keep watches the member's key, and carries out the assignments.
+func (s *session) Keep(ctx context.Context) error {
+	parts, ctx := errgroup.WithContext(ctx)
+	key := s.id.layout.Member(s.m.name)
+	parts.Go(func() error { return s.mirror(ctx, key, key+"\x00", false, s.evicted) })
+	if s.runner == nil {
+		return parts.Wait()
 	}
-	emptied := s.idle
-	if !m.unassigned {
-		s.work(w)
-		emptied = func() <-chan struct{} { return s.runner.close(closing.ErrDraining) }
-	}
-	key := s.id.layout.Member(m.name)
-	s.part(s.mirror(key, key+"\x00", false, s.evicted))
+	parts.Go(func() error { return s.writer.run(ctx) })
+	from, end := mirror.Prefix(s.id.layout.AssignedOf(s.m.name))
+	parts.Go(func() error { return s.mirror(ctx, from, end, true, s.runner.watched) })
+	err := parts.Wait()
+	s.End(err)         // for what the runner has started
+	s.contents.close() // first: a goroutine that opens a watch waits only for etcd or this call
+	s.runner.started.Wait()
+	return err
+}
 
-	drain, empty, alone, free := m.closing.Drain(), (<-chan struct{})(nil), make(chan struct{}), make(chan struct{})
-	for {
-		select {
-		case <-drain:
-			drain = nil
-			s.end.Drain()
-			m.logger.Info("draining", "worker", m.name)
-			empty = emptied()
-			s.part(func(ctx context.Context) error { return s.watchOthers(ctx, sync.OnceFunc(func() { close(alone) })) })
-			s.part(func(ctx context.Context) error {
-				put := clientv3.OpPut(key, s.value(true), clientv3.WithLease(s.id.lease))
-				_, err := w.commit(ctx, []clientv3.Op{put})
-				return err
-			})
-		case <-empty:
-			return closing.ErrDraining
-		case <-alone:
-			alone = nil
-			s.part(func(ctx context.Context) error {
-				if s.end.Alone(ctx, m.logger, m.name) {
-					close(free)
-				}
-				return nil
-			})
-		case <-free:
-			return closing.ErrAlone
-		case <-s.ctx.Done():
-			return context.Cause(s.ctx)
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+// Announce marks the member's key, and waits until all tasks have moved and their
+// claims are released.
+func (s *session) Announce(ctx context.Context) error {
+	s.Go(s.watchOthers)
+	s.Go(func(ctx context.Context) error {
+		put := clientv3.OpPut(s.id.layout.Member(s.m.name), s.value(true), clientv3.WithLease(s.id.lease))
+		_, err := s.writer.commit(ctx, []clientv3.Op{put})
+		return err
+	})
+	if s.runner == nil {
+		return s.Emptied(ctx)
+	}
+	select {
+	case <-s.runner.close(membership.ErrDraining):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
-// watchOthers calls alone if no other member can take tasks: the member is the only
+// watchOthers calls Alone if no other member can take tasks: the member is the only
 // one, or each other one drains.
-func (s *session) watchOthers(ctx context.Context, alone func()) error {
+func (s *session) watchOthers(ctx context.Context) error {
 	others := &Membership{preflight{settings: s.m.settings, client: s.m.client}}
 	cache := newMemberCache(others)
 	return ended(others.mirror().Run(ctx, func(_ mirror.At, changes []mirror.Change) {
 		cache.apply(changes)
 		takes := func(m MemberState) bool { return m.Name != s.m.name && !m.Draining }
 		if !slices.ContainsFunc(cache.list(), takes) {
-			alone()
+			s.Alone()
 		}
 	}))
 }
 
-// work starts to watch the assignments and to carry them out.
-func (s *session) work(w *writer) {
-	m := s.m
-	contents := newContents(s.ctx, m.client, s.id, m.logger, m.worker.Update, s.lease.length)
-	s.closeContents = contents.close
-	s.runner = &taskRunner{
-		id: s.id, worker: m.worker, writer: w, log: m.logger, ctx: s.ctx,
-		reader: contents,
-		tasks:  make(map[string]*runningTask), empty: make(chan struct{}),
-	}
-	w.answer, w.load = s.runner.answered, s.runner.load
-	s.part(w.run)
-	from, end := mirror.Prefix(s.id.layout.AssignedOf(m.name))
-	s.part(s.mirror(from, end, true, s.runner.watched))
-}
-
-// mirror returns a part that follows the range of keys [from, end).
-func (s *session) mirror(from, end string, values bool, apply func(mirror.At, []mirror.Change)) func(context.Context) error {
+// mirror follows the range of keys [from, end) until ctx ends.
+func (s *session) mirror(ctx context.Context, from, end string, values bool, apply func(mirror.At, []mirror.Change)) error {
 	m := mirror.New(s.m.client, mirror.Options{
 		From: from, End: end, Logger: s.m.logger,
 		Keep: func(string) bool { return values },
 	})
-	return func(ctx context.Context) error { return ended(m.Run(ctx, apply)) }
+	return ended(m.Run(ctx, apply))
 }
 
 // evicted ends the membership if the member's key was deleted or replaced. The
@@ -201,43 +172,17 @@ func (s *session) mirror(from, end string, values bool, apply func(mirror.At, []
 func (s *session) evicted(_ mirror.At, changes []mirror.Change) {
 	for _, c := range changes {
 		if c.New == nil || c.New.Create != s.id.member {
-			s.cancel(fmt.Errorf("%w: member's key was deleted", errEvicted))
+			s.End(fmt.Errorf("%w: member's key was deleted", errEvicted))
 		}
 	}
 }
 
-// stop ends the membership. It stops all tasks, under the lease for as long as the
-// lease lasts, and then revokes the lease. It returns the cause, joined with an
-// error that keeps the worker from joining again.
-func (s *session) stop(ctx context.Context, cause error) error {
-	m := s.m
-	// A worker that will not rejoin is closed; another is emptied.
-	last := ctx.Err() != nil || isAny(cause, closing.ErrDraining, ErrNameTaken)
-	if last {
-		// If the lease is lost during Close, tell the worker, which then has less
-		// time to stop its tasks.
-		defer context.AfterFunc(s.ctx, func() { m.worker.EndLease(context.Cause(s.ctx)) })()
-		m.stopAll(ctx)
-	} else {
-		m.worker.EndLease(cause)
+// Leave revokes the lease, which deletes every key of the membership.
+func (s *session) Leave(ctx context.Context, reason error) {
+	s.m.unrevoked.end(ctx, s.lease)
+	if s.id.member != 0 {
+		s.m.logger.Info("left", "worker", s.m.name, "incarnation", s.id.member, "reason", reason)
 	}
-	s.cancel(cause)
-	s.parts.Wait()
-	if s.runner != nil {
-		s.closeContents() // first: a goroutine that opens a watch waits only for etcd or this call
-		s.runner.started.Wait()
-	}
-	if !last {
-		if err := m.worker.Rejoin(ctx); err != nil {
-			cause = errors.Join(cause, err)
-			m.stopAll(ctx)
-		}
-	}
-	m.unrevoked.end(ctx, s.lease)
-	if s.joined {
-		m.logger.Info("left", "worker", m.name, "incarnation", s.id.member, "reason", cause)
-	}
-	return cause
 }
 
 // errUnrevoked reports that an earlier lease of the member has not been revoked yet.
@@ -369,16 +314,4 @@ func (a *joinAttempt) fence(ctx context.Context) ([]clientv3.Cmp, error) {
 	}
 	a.m.worker.Fence(orchestrator.Term{Epoch: r.epoch})
 	return []clientv3.Cmp{r.unchanged}, nil
-}
-
-// idle returns a channel that is closed once all tasks of the worker have moved.
-func (s *session) idle() <-chan struct{} {
-	empty := make(chan struct{})
-	s.part(func(ctx context.Context) error {
-		if s.end.Emptied(ctx) {
-			close(empty)
-		}
-		return nil
-	})
-	return empty
 }
