@@ -36,6 +36,7 @@ func TestE4_NameTaken(t *testing.T) {
 // A dead worker's name is taken until its lease expires, and for the full length
 // again after a restart of etcd.
 func TestE4_ANameIsWaitedForThroughARestartOfEtcd(t *testing.T) {
+	t.Parallel() // it mostly waits for the dead worker's lease
 	dir := t.TempDir()
 	first := startServer(t, embed.Config{Dir: dir})
 	c := newClient(t, clientConfig(first.Endpoint()))
@@ -47,7 +48,7 @@ func TestE4_ANameIsWaitedForThroughARestartOfEtcd(t *testing.T) {
 	require.NoError(t, err)
 
 	w, err := worker.New(func(ctx context.Context, _ string) error { <-ctx.Done(); return nil },
-		worker.WithLease(2*time.Second, 100*time.Millisecond))
+		worker.WithLease(20*time.Second, 100*time.Millisecond))
 	require.NoError(t, err)
 	m, err := etcd.NewMember(c, "w", w)
 	require.NoError(t, err)

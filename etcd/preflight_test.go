@@ -119,6 +119,7 @@ func TestE1_UnreachableSaysWhy(t *testing.T) {
 // A transient error is retried until the dial timeout ends, and only then makes etcd
 // unreachable.
 func TestE1_AnErrorThatMayPassIsTriedAgain(t *testing.T) {
+	t.Parallel() // it mostly waits, without a lease
 	fake := &busyKV{}
 	fake.left.Store(3)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -217,6 +218,7 @@ func (l *countingLog) count(text string) int {
 }
 
 func TestE1_FirstContactIsMadeAgain(t *testing.T) {
+	t.Parallel() // it mostly waits, without a lease
 	c, p := startProxy(t, startServer(t, embed.Config{}))
 	r := newRegistry(t, c, etcd.WithDialTimeout(200*time.Millisecond))
 	p.Cut(netfault.Both)
