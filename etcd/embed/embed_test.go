@@ -125,7 +125,8 @@ func TestEmbed_BadConfig(t *testing.T) {
 func TestEmbed_CloseIsNoError(t *testing.T) {
 	var errors strings.Builder
 	logger := slog.New(slog.NewTextHandler(&errors, &slog.HandlerOptions{Level: slog.LevelError}))
-	s := start(t, embed.Config{Logger: logger})
+	// With short ticks, etcd may log that it has no term yet.
+	s := start(t, embed.Config{Logger: logger, Tick: 100 * time.Millisecond})
 	c := client(t, s)
 	_, err := c.Put(t.Context(), "a", "b")
 	require.NoError(t, err)
