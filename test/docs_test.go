@@ -140,7 +140,7 @@ func TestDocs_FilesOfTheDesign(t *testing.T) {
 			folder = words[0]
 			continue
 		}
-		for _, word := range strings.Fields(line) {
+		for word := range strings.FieldsSeq(line) {
 			if !strings.HasSuffix(word, ".go") {
 				break
 			}
