@@ -204,7 +204,7 @@ type config struct {
 // [New] returns their errors. A function given to worker.WithCompletion is called
 // for the tasks of every worker.
 //
-// By default there are none.
+// By default the workers have the defaults of package worker.
 func WithWorkerOptions(opts ...worker.Option) Option {
 	return optionFunc(func(c *config) { c.worker = append(c.worker, opts...) })
 }
