@@ -3,6 +3,25 @@
 // to a [Plan]: no I/O, no clock, no names, no randomness. Equal problems have equal
 // plans.
 //
+// # Guarantees
+//
+//   - P1: A task gets as many copies as it wants, each on a different worker. Copies
+//     without a place are in [Plan.Unplaced].
+//   - P2: Loads of open workers differ by one at most. With pinned copies and forbidden
+//     pairs they are as even as these allow.
+//   - P3: No plan with P1 and P2 has fewer starts. "Other workers" below has the
+//     exceptions.
+//   - P4: If n copies of a task are wanted, and m run on workers that are not frozen,
+//     stops leave min(n, m) of these.
+//   - P5: Equal problems have equal plans, to the last tie-break.
+//   - P6: A plan for the result of a plan is empty. With a limit on moves, repeated
+//     calls converge, and no move between open workers makes the spread worse.
+//   - P7: Each change has its true reason, and so has each copy without a place.
+//   - P8: [Plan.LowerBound] is at most the fewest starts possible, and exactly that
+//     without constraints.
+//   - P24: A pinned copy counts and does not move. It stops only if its task is
+//     unexpected, or if too many copies remain when all others have stopped.
+//
 // # The model
 //
 // Every task has a number of copies to place, each on a different worker. Think of

@@ -24,10 +24,10 @@
 // fail although they take effect, are lost on the way there or back, are answered
 // late, take effect in a later term, or never return.
 //
-// Each [Event] affects workers, leaders, tasks or members for a while. Processes
-// crash and restart, leaders are deposed, networks partition, and leases cannot be
-// renewed. Lists are slow, starts hang, and stops do not end. Members and tasks
-// change all the time.
+// Each [Event] affects workers, leaders, tasks or members. Processes crash and
+// restart, leaders are deposed, networks partition, and leases cannot be renewed.
+// Lists are slow, starts hang, and stops do not end. Members and tasks change all the
+// time.
 //
 // Every seed draws a mixture of faults, the options, and the size of the cluster,
 // unless [Settings] fix them. One seed in 150 has a fleet of 60 to 200 workers. Half
@@ -39,7 +39,8 @@
 //
 // # What is checked
 //
-// Each [Invariant] is a promise. After each term, the simulator compares the
+// Each [Invariant] is a promise; its documentation names the clauses of DESIGN.md.
+// After each term, the simulator compares the
 // leader's calls with a model of what the leader may believe. The model does not
 // depend on the orchestrator's code. In the model, an answer to a write counts if
 // its term waits for it. If the answer comes later, the outcome of the write is
@@ -52,7 +53,7 @@
 //   - The task's move starts it first. Such a move accounts for one copy, as long as
 //     the task still runs on its old worker.
 //   - More copies than wanted ran before, because the number wanted was reduced.
-//   - A worker lied in List.
+//   - A worker has returned a false List.
 //   - A deposed leader did not know that it was deposed.
 //
 // A deposed leader continues until it learns that it is deposed. Workers that know

@@ -131,68 +131,70 @@ type Invariant string
 
 // The invariants, in the order of the documentation.
 const (
-	// Fenced: a worker that has seen a term accepts no write of an earlier one.
+	// Fenced: a worker that has seen a term accepts no write of an earlier one (C7).
 	Fenced Invariant = "fenced"
 	// Authorized: a task starts on a worker only by a write that the worker may
-	// accept at that moment.
+	// accept at that moment (C7, W4).
 	Authorized Invariant = "authorized"
 	// Exclusive: no task runs on more workers than wanted, unless there is a
-	// [Cause].
+	// [Cause] (T4, T8, W5).
 	Exclusive Invariant = "exclusive"
-	// Conservative: no task that a silent or never heard worker may run is started
-	// elsewhere.
+	// Conservative: no task is started elsewhere that a worker may run which is
+	// silent or has never answered (T4).
 	Conservative Invariant = "conservative"
-	// LossAccurate: no worker is declared lost before its time or during a mass loss. Each
-	// silent worker is declared lost when its time has come and a List call to it
-	// has failed.
+	// LossAccurate: no worker is declared lost within its grace period or during a
+	// mass loss. Each silent worker is declared lost when its grace period has ended
+	// and a List call to it has failed (T4, T5).
 	LossAccurate Invariant = "loss accurate"
 	// Trimmed: after surplus copies are stopped, as many answering copies remain as
-	// are wanted.
+	// are wanted (P4).
 	Trimmed Invariant = "trimmed"
 	// Planned: every write belongs to a change of the term's plan, and the plan
-	// leaves no more answering copies of a task than are wanted.
+	// leaves no more answering copies of a task than are wanted (P1).
 	Planned Invariant = "planned"
-	// Explained: every change has a true reason. The plan gives a reason for every
-	// instance that has no place, or not the right one.
+	// Explained: every change has its true reason. The plan gives the reason for
+	// every instance that has no place, or waits for another one (P7).
 	Explained Invariant = "explained"
 	// Predicted: Plan writes nothing, its calls carry no term, and it changes nothing
 	// visible. If all workers answer as before, the next term does what Plan
-	// returned.
+	// returned. A dry run writes nothing either (T13).
 	Predicted Invariant = "predicted"
 	// Prompt: Run begins a term soon after each change, including a change during a
-	// term, and returns the reason why it ended.
+	// term, and returns the cause of its end (T14).
 	Prompt Invariant = "prompt"
-	// Budgeted: a plan has no more moves than the budget allows.
+	// Budgeted: a plan has no more moves than the budget allows (T10).
 	Budgeted Invariant = "budgeted"
 	// Ordered: the second half of a move follows the acknowledged first. A task that
 	// was stopped and cannot be started is given back. No change begins on a worker
 	// after a write to it timed out. A worker that has acknowledged no start in the
-	// term gets one move at a time.
+	// term gets one move at a time (T7, T8).
 	Ordered Invariant = "ordered"
-	// Paused: every plan leaves a failed task or worker alone for a while. A worker
-	// is quarantined only if it failed to start tasks that have started elsewhere.
-	// After a move that left its task stopped, no healthy task moves.
+	// Paused: after a failed start, plans leave its task and its worker alone until
+	// their pauses end. A worker is quarantined only if it failed to start tasks that
+	// have started elsewhere. After a move that left its task stopped, no healthy
+	// task moves (T9).
 	Paused Invariant = "paused"
-	// ListingBounded: a listing waits for the workers that answered in time in the previous
-	// term and for new ones, but not long for the slowest of them.
+	// ListingBounded: a listing waits for new workers and for those that answered in
+	// time in the previous term, but at most four times as long as half of them
+	// take, or a tenth of the timeout (T2, T3).
 	ListingBounded Invariant = "listing bounded"
-	// Reported: the error of a term names each failed call, and no other.
+	// Reported: the error of a term names each failed call, and no other (T11).
 	Reported Invariant = "reported"
-	// Recorded: LastActual holds exactly what workers have listed and acknowledged.
+	// Recorded: LastActual holds exactly what workers have listed and acknowledged (T12).
 	Recorded Invariant = "recorded"
 	// Bounded: a term ends within five communicator timeouts. It has no more calls
-	// in flight than allowed, and no more goroutines than these need.
+	// in flight than allowed, and no more goroutines than these need (T2, T3).
 	Bounded Invariant = "bounded"
-	// Deposed: a leader that learns of a higher epoch ends its term immediately.
+	// Deposed: a leader that learns of a higher epoch ends its term immediately (C6).
 	Deposed Invariant = "deposed"
 	// Cancelled: a leader whose context has ended begins no change. It writes
-	// nothing at all if it had not begun to write, or is deposed.
+	// nothing at all if it had not begun to write, or is deposed (T6).
 	Cancelled Invariant = "cancelled"
 	// Live: while faults last, healthy tasks run, healthy workers drain and become
-	// even, and both are left alone.
+	// even, and then few healthy tasks move (T9).
 	Live Invariant = "live"
 	// Converged: once nothing fails, all wanted tasks run, evenly, and nothing
-	// changes.
+	// changes (P1, P2, P6).
 	Converged Invariant = "converged"
 	// LayerReturns: the layer of Settings.Wrap returns from every call.
 	LayerReturns Invariant = "layer returns"

@@ -5,14 +5,14 @@
 //
 // # Guarantees
 //
-//   - One call at a time to each worker.
-//   - The two halves of a move in the order of its handoff. The second half is sent only
-//     after the first was acknowledged. If the start of a stopped task is refused or not
-//     sent, the task is given back: it is started again on its old worker.
-//   - After a timeout no change begins on that worker. Changes that have begun are
-//     carried through.
+//   - One call at a time to each worker (C1, T7).
+//   - The two halves of a move in the order of its handoff (T8). The second half is sent
+//     only after the first was acknowledged. If the start of a stopped task is refused or
+//     not sent, the task is given back: it is started again on its old worker.
+//   - After a timeout no change begins on that worker (T7). Changes that have begun are
+//     carried through (T3, T6).
 //   - A receiver has at most one more move under way than it has acknowledged starts in
-//     this term, its credit. So an unproven receiver puts one healthy task at risk, and
+//     this term, its credit (T8). So an unproven receiver puts one healthy task at risk, and
 //     a slow one leaves few tasks stopped and waiting. This is the slow start of TCP (RFC
 //     5681), applied to workers. A failed move takes the whole credit away. If there was
 //     none, the receiver takes no more moves in this term.

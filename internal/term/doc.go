@@ -10,13 +10,13 @@
 //  1. [Fleet.ForgetTasks] if the expected tasks changed, [Fleet.Part] and [Fleet.Join] if
 //     the members did, and [Fleet.Begin].
 //  2. [Fleet.Answer] for each worker that answered, then [Fleet.ClearFailures].
-//  3. [Worker.NoAnswer] for each other worker, then [Fleet.Judge], which declares workers
-//     lost.
+//  3. [Worker.NoAnswer] for each other worker (T3), then [Fleet.Judge], which declares
+//     workers lost (T4, T5).
 //  4. [Fleet.Decide], which makes a problem for package rebalance and turns its plan into
-//     changes.
+//     changes (P1 to P8, P24, T10).
 //  5. [Fleet.Write], if there are changes. The machine in the [Writes] says which write may
-//     be sent next; [Writes.Ended] records each answer. Then [Writes.Learn].
-//  6. [Fleet.Count], [Fleet.Paused] and [Fleet.Snapshot], for the readers.
+//     be sent next (T7, T8); [Writes.Ended] records each answer. Then [Writes.Learn].
+//  6. [Fleet.Count], [Fleet.Paused] and [Fleet.Snapshot], for the readers (T12).
 //
 // A what-if plan calls [Snapshot.Suppose], [Fleet.Judge], [Fleet.Resume] and [Fleet.Decide].
 //
@@ -27,8 +27,8 @@
 //
 // # Failed starts
 //
-// Circuit breakers leave tasks, workers and all moves alone for a while because of starts
-// that failed (T9).
+// Circuit breakers leave tasks, workers and all moves alone for some terms because of
+// starts that failed (T9).
 //
 // A start that fails pauses its task on that worker, for 1, 2, 4, 8 and then 16
 // terms. A task that fails on two workers in a row is suspect: its pause holds on
