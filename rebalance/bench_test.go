@@ -219,8 +219,8 @@ func bench(b *testing.B, pr *rebalance.Problem) {
 	}
 }
 
-// floor is what any planner has to do: to know which copies of a task there
-// are, and which of them are named twice.
+// floor is the work that no planner can avoid: find the copies of each task, and the
+// names that a list repeats.
 type floor struct {
 	tasks []struct{ owner, copies int32 }
 	loads []int32
@@ -260,10 +260,10 @@ func (f *filler) add(list []int32, n int) []int32 {
 	return list
 }
 
-// dropChain: of each pair of neighbours one has to drop a task. All but the last
-// drop the one that the next has to keep then, so that the last has one too
-// many, and what it drops has to be kept by the one before, and so on to the
-// first: one path through all workers.
+// dropChain: one of each pair of neighbours must drop a task that both run. Each worker
+// but the last drops the task that it shares with the next, which keeps it. So the last
+// has one too many. What it drops, the worker before must keep, and so on to the first:
+// one path through all workers.
 func dropChain(workers, load int) *rebalance.Problem {
 	f := filler{want: make([]int32, workers-1)}
 	held := make([][]int32, workers)
@@ -308,8 +308,8 @@ func startChain(workers int) *rebalance.Problem {
 	return holds(f.want, held)
 }
 
-// swaps: half of the workers run some tasks that all shall run, and have room;
-// the others are full. Every missing copy costs an exchange.
+// swaps: half of the workers run some tasks that are wanted on all, and have room. The
+// others are full. Every missing copy costs an exchange.
 func swaps(workers, load, shared int) *rebalance.Problem {
 	f := filler{want: make([]int32, shared)}
 	for t := range f.want {
@@ -329,8 +329,8 @@ func swaps(workers, load, shared int) *rebalance.Problem {
 	return holds(f.want, held)
 }
 
-// halves: two halves of the workers each run what the other shall run too.
-// Whoever takes has to pass over as many tasks as it may take.
+// halves: each half of the workers runs tasks that the other half must start. A worker
+// passes over as many tasks as it may take.
 func halves(workers, shared int) *rebalance.Problem {
 	want := make([]int32, 2*shared)
 	for t := range want {
@@ -356,8 +356,8 @@ func fewWide(tasks, wide, workers int) *rebalance.Problem {
 	return holds(f.want, make([][]int32, workers))
 }
 
-// picky: the tasks of the workers lost may be started on a tenth of the others
-// only, which have to hand over what they run.
+// picky: the tasks of the lost workers may start only on a tenth of the others, which
+// must hand over the tasks that they run.
 func picky(pairs, workers int) *rebalance.Problem {
 	pr := even(pairs, workers, 1)
 	lost := workers / 10
@@ -373,8 +373,8 @@ func picky(pairs, workers int) *rebalance.Problem {
 	return without(pr, lost)
 }
 
-// oneSource: of all that runs, the worker that joins may have only what the first
-// one runs: all other workers have to hand over to that one.
+// oneSource: the worker that joins may gain only the tasks of the first worker. So all
+// others must hand tasks over to the first.
 func oneSource(pairs, workers int) *rebalance.Problem {
 	pr := joined(even(pairs, workers, 1), 1)
 	for _, list := range pr.Running[1:] {
@@ -385,8 +385,8 @@ func oneSource(pairs, workers int) *rebalance.Problem {
 	return pr
 }
 
-// refusing: all starts from nothing, and some workers take none of it. What was
-// meant for them goes to the others, which are all above the lowest load then.
+// refusing: nothing runs yet, and some workers may take no task. So all others end
+// above the lowest load.
 func refusing(tasks, workers, refuse int) *rebalance.Problem {
 	f := filler{}
 	pr := holds(nil, make([][]int32, workers))
@@ -399,8 +399,8 @@ func refusing(tasks, workers, refuse int) *rebalance.Problem {
 	return pr
 }
 
-// parted: the same in groups of workers, of which each takes its own tasks only:
-// the first groups the most.
+// parted: nothing runs yet, and each group of workers may take only its own tasks. The
+// first groups have the most.
 func parted(tasks, workers, groups int) *rebalance.Problem {
 	f := filler{}
 	pr := holds(nil, make([][]int32, workers))
@@ -416,8 +416,8 @@ func parted(tasks, workers, groups int) *rebalance.Problem {
 	return pr
 }
 
-// quarantined puts every nth worker into quarantine with half as much again as the
-// others run, and lets some join.
+// quarantined puts every nth worker into quarantine, with half as many tasks again as
+// the others have, and adds workers.
 func quarantined(pr *rebalance.Problem, nth int) *rebalance.Problem {
 	for w := 0; w+1 < len(pr.Running); w += nth {
 		pr.States[w] = rebalance.Quarantined

@@ -9,7 +9,7 @@ import (
 	"github.com/f8949c05/orchestrator/rebalance"
 )
 
-// reading is what follows from a problem's input.
+// reading is a problem in the form that the checks use.
 type reading struct {
 	pr                *rebalance.Problem
 	tasks, workers    int
@@ -82,7 +82,7 @@ func read(pr *rebalance.Problem) *reading {
 // free reports whether nothing restricts which open worker may run what.
 func (r *reading) free() bool { return !r.isPinned && len(r.forbidden) == 0 }
 
-// gain is how many copies a quarantined worker may gain.
+// gain returns how many copies a quarantined worker may gain.
 func (r *reading) gain(worker int) int {
 	if r.pr.MaxGain == nil {
 		return 0
@@ -90,14 +90,14 @@ func (r *reading) gain(worker int) int {
 	return int(r.pr.MaxGain[worker])
 }
 
-// plain says that the minimum of Adds is promised. Pinned copies do not restrict
-// what is wanted once.
+// plain reports whether the minimum of Adds is promised. Pinned copies do not restrict
+// tasks that are wanted once.
 func (r *reading) plain() bool {
 	once := r.isPinned && len(r.forbidden) == 0 && slices.Max(r.pr.Want) <= 1
 	return (r.free() || once) && len(r.quarantined) == 0
 }
 
-// mayRun says whether a worker may run a task after the plan.
+// mayRun reports whether a worker may run a task after the plan.
 func (r *reading) mayRun(worker, task int) bool {
 	if r.held[worker][task] {
 		return true
@@ -106,15 +106,14 @@ func (r *reading) mayRun(worker, task int) bool {
 	return r.pr.States[worker] == rebalance.Open && !r.forbidden[pair]
 }
 
-// mayGain says whether a quarantined worker may be given a task that it does not
-// run.
+// mayGain reports whether a quarantined worker may gain a task.
 func (r *reading) mayGain(worker, task int) bool {
 	return !r.held[worker][task] && !r.forbidden[rebalance.Pair{Task: int32(task), Worker: int32(worker)}]
 }
 
-// depth says how late it is that a task gets copy j, counted from 0, outside
-// the frozen and draining workers. What runs there comes before all that is
-// missing: P4.
+// depth returns the rank of copy j of a task, counted from 0, outside the frozen and
+// draining workers: the lowest is placed first. Copies that run there come before all
+// missing ones (P4).
 func (r *reading) depth(task, j int) int64 {
 	if j < min(int(r.pr.Want[task]), r.answering[task]-r.draining[task]) {
 		return 0
@@ -136,7 +135,7 @@ type outcome struct {
 	waits                             []int // by task: pinned copies that stay on draining workers
 }
 
-// carryOut applies a plan, and says what is not allowed in it.
+// carryOut applies a plan. The error describes a change that is not allowed.
 func carryOut(r *reading, plan rebalance.Plan) (*outcome, error) {
 	o := &outcome{
 		reading: r, plan: plan, after: make([][]bool, r.workers), loads: make([]int, r.workers),
@@ -216,7 +215,7 @@ func carryOut(r *reading, plan rebalance.Plan) (*outcome, error) {
 	return o, nil
 }
 
-// problem is the state that the plan leads to, as a problem.
+// problem returns the state after the plan as a problem.
 func (o *outcome) problem() *rebalance.Problem {
 	next := *o.pr
 	next.Running = make([][]int32, o.workers)
@@ -239,7 +238,7 @@ func (o *outcome) problem() *rebalance.Problem {
 	return &next
 }
 
-// squares is the sum of squared loads of the open workers.
+// squares returns the sum of squared loads of the open workers.
 func (o *outcome) squares() (sum int64) {
 	for _, w := range o.open {
 		sum += int64(o.loads[w]) * int64(o.loads[w])
@@ -247,8 +246,8 @@ func (o *outcome) squares() (sum int64) {
 	return sum
 }
 
-// clauses checks everything that one plan shows. The first error is returned,
-// beginning with its clause.
+// clauses checks every clause on one plan. It returns the first error, which begins with
+// the clause.
 func (o *outcome) clauses() error {
 	for _, check := range []func(*outcome) error{
 		(*outcome).sums, (*outcome).bound, (*outcome).reasons, (*outcome).copies, (*outcome).stays, (*outcome).unplaced, (*outcome).level, (*outcome).growth, (*outcome).spread,
@@ -455,8 +454,8 @@ func (o *outcome) unplaced() error {
 }
 
 // growth checks what the quarantined workers gain: no more than makes the spread
-// even, unless no open worker could have it; and if nothing else changes, as much as
-// that, as far as MaxGain and the tasks of the fullest worker allow.
+// even, unless no open worker could have it. If nothing else changes, they gain as much
+// as that, within MaxGain and the tasks of the fullest worker.
 func (o *outcome) growth() error {
 	if o.plan.Deferred > 0 || len(o.open) == 0 {
 		return nil
@@ -493,7 +492,7 @@ func (o *outcome) growth() error {
 	return nil
 }
 
-// places is how many open workers may run a task.
+// places returns how many open workers may run a task.
 func (r *reading) places(task int) (n int) {
 	for _, w := range r.open {
 		if r.mayRun(w, task) {
@@ -528,9 +527,8 @@ func (o *outcome) level() error {
 	return nil
 }
 
-// spread checks P2, P3 and P8 where they are promised to the unit: nothing
-// restricts the open workers. What the quarantined ones keep and gain is taken as
-// given.
+// spread checks P2, P3 and P8 if nothing restricts the open workers, because then they
+// are promised exactly. It takes the tasks of the quarantined workers as given.
 func (o *outcome) spread() error {
 	if !o.free() || o.plan.Deferred > 0 {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/f8949c05/orchestrator/rebalance"
 )
 
-// examine plans a problem in every way and checks what comes out. used is a
-// planner that planned other problems before.
+// examine plans a problem in every way and checks the plans. used is a planner that
+// planned other problems before.
 func examine(pr *rebalance.Problem, used *rebalance.Planner) (gap, error) {
 	given := clone(pr)
 	r := read(given)
@@ -52,7 +52,7 @@ func examine(pr *rebalance.Problem, used *rebalance.Planner) (gap, error) {
 	return o.distance()
 }
 
-// again checks P5: a planner that has a past makes the same plan.
+// again checks P5: a planner that planned other problems makes the same plan.
 func again(used *rebalance.Planner, pr *rebalance.Problem, plan rebalance.Plan, when string) error {
 	other, err := used.Plan(pr)
 	if err != nil {
@@ -81,8 +81,7 @@ func clone(pr *rebalance.Problem) *rebalance.Problem {
 }
 
 // bystander is the problem with one more worker, which is silent and holds
-// nothing. That takes away no choice and adds none; but the planner no longer
-// counts in bits what is wanted once.
+// nothing. This changes no choice, but the planner no longer counts the tasks in bits.
 func bystander(pr *rebalance.Problem) *rebalance.Problem {
 	c := clone(pr)
 	c.States, c.Running = append(c.States, rebalance.Frozen), append(c.Running, nil)
@@ -119,10 +118,9 @@ func (o *outcome) kind() error {
 	return nil
 }
 
-// slackCalls is how many calls more than the moves of an unlimited plan divided
-// by the budget it may take until nothing is left to do, where the plan need
-// not have the fewest moves; a tenth of the expected calls comes on top.
-// Elsewhere it may take none.
+// slackCalls bounds the calls until nothing is left to do, beyond the moves of an
+// unlimited plan divided by the budget. A tenth of these calls comes on top. It applies
+// if the plan need not have the fewest moves; otherwise there is no slack.
 const slackCalls = 3
 
 // settle checks P6: it plans again on the result until nothing changes.
@@ -220,7 +218,7 @@ func (o *outcome) order(whole rebalance.Plan) error {
 	return nil
 }
 
-// describe returns the problem and, where there is one, its plan, line by line.
+// describe returns the problem and its plan, if it has one, line by line.
 func describe(pr *rebalance.Problem) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(&b, format+"\n", args...) }

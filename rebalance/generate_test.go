@@ -1,6 +1,6 @@
 package rebalance_test
 
-// Random problems: a base decides what is wanted and held, and the twists of a shape
+// Random problems: a base draws the wanted and the running copies, and the twists of a shape
 // decide how the workers may change. A problem on which a check fails is made as small
 // as possible.
 

@@ -2,7 +2,7 @@ package rebalance_test
 
 // The slow reference: a min-cost flow over the whole graph of tasks and workers, by
 // successive shortest paths. It shares neither code nor shortcuts with the planner.
-// Where the best is not promised, it measures how far a plan is from it.
+// If the best plan is not promised, it measures how far a plan is from it.
 
 import (
 	"fmt"
@@ -43,7 +43,7 @@ func (n *network) connect(from, to, room int, cost int64) {
 }
 
 // run sends as much as possible from source to sink, along a cheapest path
-// each time, and returns how much went and what it cost.
+// each time, and returns the flow and its cost.
 func (n *network) run(source, sink int) (flow int, cost int64) {
 	distance := make([]int64, len(n.first))
 	by := make([]int, len(n.first))
@@ -138,9 +138,8 @@ const (
 )
 
 // best returns the optimum for at most copies[task] of each task, on the open
-// workers and, if quarantined is set, on the quarantined ones too, which may keep what
-// they hold and gain as much as they may. Pinned copies that the plan keeps stay
-// where they are.
+// workers and, if quarantined is set, on the quarantined ones too, which may keep their
+// tasks and gain up to MaxGain. Pinned copies that the plan keeps do not move.
 func best(o *outcome, copies []int, quarantined bool) optimum {
 	r := o.reading
 	workers := append([]int(nil), r.open...)
@@ -209,21 +208,21 @@ func addCost(r *reading, worker, task int) int64 {
 	return 1
 }
 
-// gap is how far a plan is from the best one, where the best is not promised.
+// gap is the distance of a plan from the best one, if the best is not promised.
 type gap struct {
-	class   string // what restricts the problem; empty where the best is promised
+	class   string // what restricts the problem; empty if the best is promised
 	limited bool   // it was compared with the best
 	gains   bool   // a quarantined worker may gain
-	apart   bool   // the copies or their spread are other ones than in the best: overall is not known
+	apart   bool   // the copies or their spread differ from the best: overall is not known
 	placed  int    // copies that could have had a place
-	depth   int64  // by how much first copies do not come first
-	squares int64  // by how much the sum of squared loads is more than it must be
+	depth   int64  // by how much the ranks of the copies exceed the least
+	squares int64  // by how much the sum of squared loads exceeds the least
 	given   int    // Adds more than needed, with the copies of each task that the plan places
-	overall int    // Adds more than needed, where all of the above is as good as it gets
+	overall int    // Adds more than needed, if all of the above are optimal
 	adds    int
 }
 
-// What can restrict a problem, as gap.class.
+// The values of gap.class.
 const (
 	byQuarantined = "quarantined workers"
 	byGain        = "quarantined workers that gain"
@@ -251,7 +250,7 @@ func (r *reading) restriction() string {
 	return class
 }
 
-// distance compares with the reference where something restricts the plan.
+// distance compares with the reference if something restricts the plan.
 func (o *outcome) distance() (g gap, err error) {
 	g.class = o.restriction()
 	if o.plain() && !o.isPinned || o.plan.Deferred > 0 {

@@ -177,7 +177,7 @@ func allocatesNothing(t *testing.T, pr *rebalance.Problem) {
 	}))
 }
 
-// ordinary makes such a problem of any: what is wanted more often is wanted once.
+// ordinary makes a problem in which each task is wanted at most once.
 func ordinary(pr *rebalance.Problem) *rebalance.Problem {
 	clear(pr.States)
 	pr.Forbidden, pr.Pinned = nil, nil
@@ -221,7 +221,7 @@ func TestP5_WhatIsWantedOnceIsPlannedLikeAnythingElse(t *testing.T) {
 	}
 }
 
-// repeats says whether a worker lists a task twice.
+// repeats reports whether a worker lists a task twice.
 func repeats(pr *rebalance.Problem) bool {
 	for _, list := range pr.Running {
 		met := make(map[int32]bool, len(list))

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// quarantine is the step that decides this.
+// quarantine is the step that decides for the quarantined workers.
 type quarantine struct {
 	*draft
 	placement *placement
@@ -20,10 +20,9 @@ type quarantine struct {
 	handed      []int32   // take: positions in the giver's list
 }
 
-// decide decides what the quarantined workers keep and gain. They are levelled
-// with the open ones, as if those could take everything, and lose what is above:
-// first copies of tasks with too many, then copies that an open worker has a place
-// for.
+// decide decides what the quarantined workers keep and gain. They get the same level as
+// the open workers, as if those could take everything, and lose the copies above it:
+// first copies of tasks with too many, then copies that an open worker has a place for.
 //
 // It costs a few passes over the lists of the quarantined workers.
 func (q *quarantine) decide() {

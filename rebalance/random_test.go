@@ -69,8 +69,8 @@ type run struct {
 	failure   string
 }
 
-// block is how many problems in a row share a planner, which shall make the
-// same plans as a new one.
+// block is how many problems in a row share a planner, which must make the same plans as
+// a new one.
 const block = 64
 
 // work examines one block of problems after the other.
@@ -95,7 +95,7 @@ func (r *run) work() {
 	}
 }
 
-// take returns the next block, an empty one if there is none left.
+// take returns the next block, or an empty one at the end.
 func (r *run) take() (from, to uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,8 +125,8 @@ func (r *run) fail(failure string) {
 	r.failure = failure
 }
 
-// distances says by how many starts the plans are beyond the minimum, where
-// that is not promised.
+// distances describes by how many starts the plans exceed the minimum if the minimum is
+// not promised.
 func (r *run) distances() string {
 	promised := r.tallies[""]
 	if promised == nil {
@@ -144,8 +144,8 @@ func (r *run) distances() string {
 	return text
 }
 
-// report says what is wrong with the plan of a problem, which was examined
-// after all from number from on, and how to see it again.
+// report describes the failure of a problem, which was examined after all from number
+// from on, and the command that repeats it.
 func report(pr *rebalance.Problem, name string, err error, from, number uint64) string {
 	const replay = "go test ./rebalance -run '^TestP_RandomProblemsKeepEveryClause$' -rebalance.seed=%d -rebalance.problems=%d"
 	var b strings.Builder
@@ -247,7 +247,7 @@ func spoilt(plan rebalance.Plan) (list []rebalance.Plan) {
 }
 
 // Every problem of a few workers and tasks, with every state of the workers
-// where there are few enough.
+// if there are few enough.
 func TestP_EverySmallProblem(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

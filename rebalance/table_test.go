@@ -17,8 +17,8 @@ const (
 	noLimit = rebalance.NoLimit
 )
 
-// fleet is a problem in which the tasks are dealt out in turn to all workers
-// but the last few, which hold nothing.
+// fleet returns a problem in which the tasks run in turn on all workers but the last
+// few, which run nothing.
 func fleet(tasks, copies, workers, fresh int) *rebalance.Problem {
 	pr := &rebalance.Problem{
 		Want:     make([]int32, tasks),
@@ -461,8 +461,8 @@ func TestP3_DaemonsAmongSingleCopies(t *testing.T) {
 	}
 }
 
-// daemons is a fleet that runs nothing yet, and some of whose tasks shall run
-// everywhere.
+// daemons returns a fleet that runs nothing yet. Some of its tasks are wanted on every
+// worker.
 func daemons(tasks, workers, daemons int) *rebalance.Problem {
 	pr := without(fleet(tasks+daemons, 1, workers, workers), workers)
 	for t := range daemons {
