@@ -104,10 +104,7 @@ func TestT15_BadInput_Expectations(t *testing.T) {
 			"instances beyond all bounds", func(o *leader) error { return o.AddTask("t1", orchestrator.WithTaskInstances(math.MaxInt)) },
 			[]string{"t1", "WithTaskInstances(9223372036854775807)"},
 		},
-		{
-			"handoff unknown", func(o *leader) error { return o.AddTask("bad", orchestrator.WithHandoff(9)) },
-			[]string{"bad", "WithHandoff", "9"},
-		},
+		{"handoff unknown", func(o *leader) error { return o.AddTask("bad", orchestrator.WithHandoff(9)) }, []string{"bad", "WithHandoff", "9"}},
 		{"no task option", func(o *leader) error { return o.AddTask("bad", nil) }, []string{"bad", "nil"}},
 		{"no worker option", func(o *leader) error { return o.AddWorker("bad", nil) }, []string{"bad", "nil"}},
 		{"UpdateTasks, a name twice", func(o *leader) error {

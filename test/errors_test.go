@@ -406,10 +406,7 @@ func TestT11_Texts(t *testing.T) {
 		{call(orchestrator.OpList, ""), "list worker w1: boom"},
 		{call(orchestrator.OpAdd, "t1"), "add task t1 to worker w1: boom"},
 		{call(orchestrator.OpRemove, "t1"), "remove task t1 from worker w1: boom"},
-		{
-			&orchestrator.TermError{Term: term, Failures: []error{call(orchestrator.OpList, "")}},
-			"term 42: list worker w1: boom",
-		},
+		{&orchestrator.TermError{Term: term, Failures: []error{call(orchestrator.OpList, "")}}, "term 42: list worker w1: boom"},
 		{
 			&orchestrator.TermError{Term: term, Failures: []error{errBoom, call(orchestrator.OpAdd, "t1")}},
 			"term 42: 2 failures: boom; add task t1 to worker w1: boom",

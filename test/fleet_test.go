@@ -267,23 +267,13 @@ func (f *fleet) loads() []int {
 func spread(loads []int) int { return slices.Max(loads) - slices.Min(loads) }
 
 // changesOf returns what the last term did with a task.
-func (f *fleet) changesOf(name string) (found []change) {
-	for _, c := range f.LastPlan().Changes {
-		if c.Task == name {
-			found = append(found, c)
-		}
-	}
-	return found
+func (f *fleet) changesOf(name string) []change {
+	return filter(f.LastPlan().Changes, func(c change) bool { return c.Task == name })
 }
 
 // moves returns the moves of the last term.
-func (f *fleet) moves() (found []change) {
-	for _, c := range f.LastPlan().Changes {
-		if c.Kind.Op == orchestrator.Move {
-			found = append(found, c)
-		}
-	}
-	return found
+func (f *fleet) moves() []change {
+	return filter(f.LastPlan().Changes, func(c change) bool { return c.Kind.Op == orchestrator.Move })
 }
 
 // outcomes counts the changes of the last term by outcome.
@@ -549,6 +539,16 @@ func took(f func()) time.Duration {
 	began := time.Now()
 	f()
 	return time.Since(began)
+}
+
+// filter returns the elements for which keep returns true.
+func filter[T any](all []T, keep func(T) bool) (found []T) {
+	for _, x := range all {
+		if keep(x) {
+			found = append(found, x)
+		}
+	}
+	return found
 }
 
 // total returns the sum of counts.

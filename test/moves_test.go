@@ -28,13 +28,8 @@ func sumOfSquares(loads []int) (sum int) {
 }
 
 // starts returns the starts of the last term.
-func (f *fleet) starts() (found []change) {
-	for _, c := range f.LastPlan().Changes {
-		if c.Kind.Op == orchestrator.Start {
-			found = append(found, c)
-		}
-	}
-	return found
+func (f *fleet) starts() []change {
+	return filter(f.LastPlan().Changes, func(c change) bool { return c.Kind.Op == orchestrator.Start })
 }
 
 // A worker joins 100 tasks on 4 workers: 20 moves in ⌈20/n⌉ terms.
@@ -208,9 +203,7 @@ func TestT10_AStopUnderWayUsesTheBudget(t *testing.T) {
 			require.Empty(t, f.LastPlan().Paused)
 			time.Sleep(timeout / 2)
 		}
-		for range 5 {
-			f.anyTerm()
-		}
+		f.anyTerms(5)
 		require.Equal(t, []string{stuck}, f.RunsOn("w1"), "the others have moved")
 		f.untilTerm(20, func() bool { return len(f.paused(orchestrator.PauseStop)) > 0 })
 		require.Equal(t, stuck, f.paused(orchestrator.PauseStop)[0].Task)

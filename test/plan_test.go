@@ -103,9 +103,7 @@ var whatIfs = map[string]whatIf{
 			time.Sleep(timeout)
 		},
 	},
-	"an initial worker has not answered": {
-		prepare: func(f *fleet) { *f = *f.successor(); f.Cut("w2"); f.anyTerm(); f.expect(30) },
-	},
+	"an initial worker has not answered": {prepare: func(f *fleet) { *f = *f.successor(); f.Cut("w2"); f.anyTerm(); f.expect(30) }},
 	"a start may have happened on a silent worker": {
 		prepare: func(f *fleet) {
 			f.intercept(on(orchestrator.OpAdd, "w2", "", fails(errBoom)))
@@ -123,10 +121,8 @@ var whatIfs = map[string]whatIf{
 	},
 	"a worker awaits its trial": {prepare: func(f *fleet) { f.Start("w2"); f.quarantine("w2"); f.anyTerm() }},
 	"a task is suspect":         {prepare: func(f *fleet) { f.refusePoison(); _ = f.AddTask("poison"); f.anyTerm(); f.anyTerm() }},
-	"a suspect has its turn": {
-		prepare: func(f *fleet) { f.refusePoison(); _ = f.AddTask("poison"); f.anyTerm(); f.anyTerm(); f.anyTerm() },
-	},
-	"all moves pause": {prepare: func(f *fleet) { f.failAdds(errRejected); f.join("w5"); f.anyTerm() }},
+	"a suspect has its turn":    {prepare: func(f *fleet) { f.refusePoison(); _ = f.AddTask("poison"); f.anyTerm(); f.anyTerm(); f.anyTerm() }},
+	"all moves pause":           {prepare: func(f *fleet) { f.failAdds(errRejected); f.join("w5"); f.anyTerm() }},
 	"a stop pauses": {
 		prepare: func(f *fleet) {
 			f.intercept(on(orchestrator.OpRemove, "", "", fails(errBoom)))
@@ -148,20 +144,11 @@ var whatIfs = map[string]whatIf{
 		prepare: func(f *fleet) { f.join("w5"); _ = f.DrainWorker("w1"); f.anyTerm() },
 		opts:    options{orchestrator.WithMaxMoves(2)},
 	},
-	"ties are drawn": {
-		prepare: func(f *fleet) { f.expect(21); f.join("w5", "w6") },
-		opts:    options{orchestrator.WithSeed(7)},
-	},
+	"ties are drawn": {prepare: func(f *fleet) { f.expect(21); f.join("w5", "w6") }, opts: options{orchestrator.WithSeed(7)}},
 
 	// What h supposes.
-	"drain": {
-		suppose:  hypothesis{Drain: []string{"w2", "w3"}},
-		comeTrue: func(f *fleet) { _ = f.DrainWorker("w2"); _ = f.DrainWorker("w3") },
-	},
-	"drain all": {
-		suppose:  hypothesis{Drain: names("w", 4)},
-		comeTrue: func(f *fleet) { _ = f.UpdateWorkers(draining(f.workers)) },
-	},
+	"drain":     {suppose: hypothesis{Drain: []string{"w2", "w3"}}, comeTrue: func(f *fleet) { _ = f.DrainWorker("w2"); _ = f.DrainWorker("w3") }},
+	"drain all": {suppose: hypothesis{Drain: names("w", 4)}, comeTrue: func(f *fleet) { _ = f.UpdateWorkers(draining(f.workers)) }},
 	"undrain": {
 		prepare:  func(f *fleet) { _ = f.DrainWorker("w2"); f.anyTerm() },
 		suppose:  hypothesis{Undrain: []string{"w2"}},
@@ -172,11 +159,7 @@ var whatIfs = map[string]whatIf{
 		suppose:  hypothesis{Undrain: []string{"w2"}},
 		comeTrue: func(f *fleet) { _ = f.UndrainWorker("w2") },
 	},
-	"silence": {
-		prepare:  func(f *fleet) { f.expect(30) },
-		suppose:  hypothesis{Silence: []string{"w2"}},
-		comeTrue: func(f *fleet) { f.Cut("w2") },
-	},
+	"silence": {prepare: func(f *fleet) { f.expect(30) }, suppose: hypothesis{Silence: []string{"w2"}}, comeTrue: func(f *fleet) { f.Cut("w2") }},
 	"silence without a grace period": {
 		prepare:  func(f *fleet) { f.expect(30) },
 		suppose:  hypothesis{Silence: []string{"w2"}},
@@ -280,10 +263,7 @@ func TestPlan_AgreesWithTheNextTerm(t *testing.T) {
 
 // Nothing comes true by asking: no worker is called, and what can be read stays.
 func TestPlan_ChangesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		reported := 0
-		f := newFleet(t, given{workers: 3, opts: options{orchestrator.WithStats(func(orchestrator.TermStats) { reported++ })}})
-		f.expect(9)
+	inBubble(t, given{workers: 3, expected: 9}, func(t *testing.T, f *fleet) {
 		_, err := f.Plan(hypothesis{})
 		require.ErrorIs(t, err, orchestrator.ErrNoTerm)
 		require.Nil(t, f.LastActual())
@@ -308,7 +288,7 @@ func TestPlan_ChangesNothing(t *testing.T) {
 		require.Equal(t, actual, f.LastActual())
 		require.Equal(t, last, f.LastPlan())
 		require.Equal(t, tasks, f.ListExpectedTasks())
-		require.Equal(t, 3, reported)
+		require.Len(t, f.terms.all(), 3)
 		require.Empty(t, f.writes())
 		require.Empty(t, f.lists())
 
@@ -355,9 +335,7 @@ func TestPlan_DuringTerms(t *testing.T) {
 				}
 			})
 		}
-		for range 25 {
-			f.anyTerm()
-		}
+		f.anyTerms(25)
 		wg.Wait()
 		f.Refuse(nil)
 		f.untilTerm(40, func() bool { return f.missing() == 0 })

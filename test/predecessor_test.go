@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -73,11 +72,7 @@ func TestBehaviour(t *testing.T) {
 			adds: 3, loads: []int{1, 1, 1},
 		},
 		{name: "what runs is not replaced", runs: [3]string{"t2"}, adds: 2, loads: []int{1, 1, 1}},
-		{
-			name: "an unexpected task is removed",
-			runs: [3]string{"extra"},
-			adds: 3, removes: []string{"remove extra w1"}, loads: []int{1, 1, 1},
-		},
+		{name: "an unexpected task is removed", runs: [3]string{"extra"}, adds: 3, removes: []string{"remove extra w1"}, loads: []int{1, 1, 1}},
 		{
 			name: "one of two copies is trimmed, and what is missing started",
 			runs: [3]string{"t1", "t1"},
@@ -215,9 +210,7 @@ func matches(pattern, text string) bool {
 // is lost, since it may run any of them.
 func TestBehaviour_ListFails(t *testing.T) {
 	for name, fail := range map[string]func(*fleet){
-		"with an error": func(f *fleet) {
-			f.refuse(orchestrator.OpList, "w2", "", errors.New("some error"))
-		},
+		"with an error":          func(f *fleet) { f.refuse(orchestrator.OpList, "w2", "", errors.New("some error")) },
 		"until its context ends": func(f *fleet) { f.Hang("w2") },
 		"for ever":               func(f *fleet) { f.Stick("w2") },
 	} {
@@ -271,12 +264,10 @@ func TestBehaviour_WritesFail(t *testing.T) {
 }
 
 func TestBehaviour_StatsCountWorkers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var stats orchestrator.TermStats
-		f := newFleet(t, given{workers: 2, opts: options{orchestrator.WithStats(func(s orchestrator.TermStats) { stats = s })}})
+	inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		f.term()
-		require.Equal(t, orchestrator.WorkerStats{Answering: 2}, stats.Workers)
-		require.Equal(t, f.LastPlan().Stats, stats)
+		require.Equal(t, orchestrator.WorkerStats{Answering: 2}, f.LastPlan().Stats.Workers)
+		require.Equal(t, []orchestrator.TermStats{f.LastPlan().Stats}, f.terms.all())
 	})
 }
 

@@ -18,13 +18,8 @@ import (
 type pause = orchestrator.Pause[string, string]
 
 // paused returns the pauses of a kind, by the last term.
-func (f *fleet) paused(kind orchestrator.PauseKind) (found []pause) {
-	for _, p := range f.LastPlan().Paused {
-		if p.Kind == kind {
-			found = append(found, p)
-		}
-	}
-	return found
+func (f *fleet) paused(kind orchestrator.PauseKind) []pause {
+	return filter(f.LastPlan().Paused, func(p pause) bool { return p.Kind == kind })
 }
 
 // quarantined returns the quarantined workers, by the last term.
@@ -47,6 +42,13 @@ func (f *fleet) addsTo(worker string) []call {
 func (f *fleet) anyTerm() {
 	f.forget()
 	_ = f.NextTerm(f.t.Context())
+}
+
+// anyTerms runs so many terms, whatever fails in them.
+func (f *fleet) anyTerms(n int) {
+	for range n {
+		f.anyTerm()
+	}
 }
 
 func TestT9_OneOfFourWorkersStartsNothing(t *testing.T) {
@@ -72,9 +74,7 @@ func TestT9_OneOfFourWorkersStartsNothing(t *testing.T) {
 	t.Run("hangs", bothWires(given{workers: 4}, func(_ *testing.T, f *fleet) {
 		f.HoldWrites("w3")
 		f.expect(100)
-		for range 3 {
-			f.anyTerm()
-		}
+		f.anyTerms(3)
 		f.requireAllRun()
 	}))
 }
@@ -278,9 +278,7 @@ func TestT9_EachHasItsTrial(t *testing.T) {
 	onBothWires(t, given{workers: 5}, func(t *testing.T, f *fleet) {
 		f.failAdds(errRejected, "w1", "w2", "w3")
 		f.expect(20)
-		for range 4 {
-			f.anyTerm()
-		}
+		f.anyTerms(4)
 		require.Equal(t, []string{"w1", "w2", "w3"}, f.quarantined())
 		f.requireAllRun()
 		tried := make(map[string]int)
@@ -403,14 +401,10 @@ func TestT9_AfterEveryWorkerRefusedEverything(t *testing.T) {
 		t.Run(fmt.Sprint(tasks, " tasks"), bothWires(given{workers: 3}, func(t *testing.T, f *fleet) {
 			f.failAdds(errRejected)
 			f.expect(tasks)
-			for range 100 {
-				f.anyTerm()
-			}
+			f.anyTerms(100)
 			require.Empty(t, f.quarantined())
 			f.Refuse(nil)
-			for range 20 {
-				f.anyTerm()
-			}
+			f.anyTerms(20)
 			f.requireAllRun()
 		}))
 	}
@@ -548,9 +542,7 @@ func TestT9_TheLogSaysWhatPauses(t *testing.T) {
 	inBubble(t, given{workers: 4}, func(t *testing.T, f *fleet) {
 		f.failAdds(errRejected, "w3")
 		f.expect(40)
-		for range 3 {
-			f.anyTerm()
-		}
+		f.anyTerms(3)
 		require.Len(t, f.log.lines("worker quarantined", `"level":"WARN"`, `"worker":"w3"`), 1)
 		f.Refuse(nil)
 		f.untilTerm(20, func() bool { return len(f.quarantined()) == 0 })
@@ -558,17 +550,13 @@ func TestT9_TheLogSaysWhatPauses(t *testing.T) {
 
 		f.refusePoison()
 		require.NoError(t, f.AddTask("poison"))
-		for range 10 {
-			f.anyTerm()
-		}
+		f.anyTerms(10)
 		require.Len(t, f.log.lines("tasks fail on several workers", `"level":"WARN"`, `"task":"poison"`), 1)
 		f.RemoveTask("poison")
 
 		f.failAdds(errBoom, "w1", "w2", "w3", "w4")
 		require.NoError(t, f.DrainWorker("w1"))
-		for range 5 {
-			f.anyTerm()
-		}
+		f.anyTerms(5)
 		require.Len(t, f.log.lines("starts fail, moves paused", `"level":"WARN"`), 1)
 
 		next := f.successor(orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))

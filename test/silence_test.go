@@ -43,13 +43,8 @@ func (f *fleet) waitOutGrace() { time.Sleep(grace) }
 func (f *fleet) waitOutCalls() { time.Sleep(timeout) }
 
 // waitingFor returns what the last plan has waiting for a reason.
-func (f *fleet) waitingFor(r orchestrator.Reason) (found []waiting) {
-	for _, w := range f.LastPlan().Waiting {
-		if w.Reason == r {
-			found = append(found, w)
-		}
-	}
-	return found
+func (f *fleet) waitingFor(r orchestrator.Reason) []waiting {
+	return filter(f.LastPlan().Waiting, func(w waiting) bool { return w.Reason == r })
 }
 
 // Neither a missed List nor the answer after it changes anything.

@@ -117,9 +117,7 @@ func TestT9_PoisonMovesNoHealthyTask(t *testing.T) {
 		require.Greater(t, tries, 10)
 
 		f.Refuse(nil)
-		for range 20 {
-			f.anyTerm()
-		}
+		f.anyTerms(20)
 		f.requireSettled()
 		require.Equal(t, []int{4, 3, 3}, descending(f.loads()))
 	})
@@ -169,9 +167,7 @@ func TestT9_PoisonThatIsCured(t *testing.T) {
 	for _, failed := range []int{1, 2, 10} {
 		onBothWires(t, given{workers: 2, running: 1}, func(t *testing.T, f *fleet) {
 			f.addPoison()
-			for range failed {
-				f.anyTerm()
-			}
+			f.anyTerms(failed)
 			f.Refuse(nil)
 			for range 20 {
 				f.term()

@@ -37,6 +37,20 @@ func start(t *testing.T, run func(context.Context, string, string) error, opts .
 	return c
 }
 
+// inBubble runs a test with that cluster in a bubble of testing/synctest.
+func inBubble(t *testing.T, run func(context.Context, string, string) error, test func(t *testing.T, c *cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, start(t, run)) })
+}
+
+// begin makes a call in a bubble, and returns when it waits. The result is the call's.
+func begin(call func() error) (result <-chan error) {
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	synctest.Wait()
+	return done
+}
+
 func within(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -169,8 +183,7 @@ func TestKill_ForgetsEverything(t *testing.T) {
 }
 
 func TestKill_CallForTheDeadDoesNotReachItsSuccessor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := start(t, nil)
+	inBubble(t, nil, func(t *testing.T, c *cluster) {
 		for _, disturb := range []func(){
 			func() { c.Slow(time.Second, "w1") },
 			func() { c.Late(time.Second, "w1") },
@@ -180,9 +193,7 @@ func TestKill_CallForTheDeadDoesNotReachItsSuccessor(t *testing.T) {
 			func() { c.LoseAnswers("w1") },
 		} {
 			disturb()
-			answer := make(chan error, 1)
-			go func() { answer <- c.Add(t.Context(), "w1", "a") }()
-			synctest.Wait()
+			answer := begin(func() error { return c.Add(t.Context(), "w1", "a") })
 			c.Start("w1")
 			require.ErrorIs(t, <-answer, memory.ErrDown)
 			c.Heal()
@@ -193,8 +204,7 @@ func TestKill_CallForTheDeadDoesNotReachItsSuccessor(t *testing.T) {
 }
 
 func TestClose_WaitsForTheDead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := start(t, stubborn)
+	inBubble(t, stubborn, func(t *testing.T, c *cluster) {
 		require.NoError(t, c.Add(t.Context(), "w1", "a"))
 		require.NoError(t, c.Add(t.Context(), "w2", "a"))
 		c.Kill("w1")

@@ -28,8 +28,7 @@ func listed(t *testing.T, c *cluster) []string {
 }
 
 func TestCut_FailsAtOnceWhileTasksRunOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := start(t, nil)
+	inBubble(t, nil, func(t *testing.T, c *cluster) {
 		require.NoError(t, c.Add(t.Context(), "w1", "a"))
 		c.Cut("w1")
 		require.Zero(t, took(func() {
@@ -47,8 +46,7 @@ func TestCut_FailsAtOnceWhileTasksRunOn(t *testing.T) {
 }
 
 func TestHang_EndsWithTheContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := start(t, nil)
+	inBubble(t, nil, func(t *testing.T, c *cluster) {
 		c.Hang("w1", "w2")
 		require.Equal(t, time.Second, took(func() {
 			require.ErrorIs(t, c.Add(within(t, time.Second), "w1", "a"), context.DeadlineExceeded)
@@ -63,8 +61,7 @@ func TestHang_EndsWithTheContext(t *testing.T) {
 }
 
 func TestStick_IgnoresTheContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := start(t, nil)
+	inBubble(t, nil, func(t *testing.T, c *cluster) {
 		c.Stick("w1")
 		healed := time.AfterFunc(time.Minute, func() { c.Heal("w1") })
 		defer healed.Stop()
@@ -76,8 +73,7 @@ func TestStick_IgnoresTheContext(t *testing.T) {
 }
 
 func TestSlow_IsGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := start(t, nil)
+	inBubble(t, nil, func(t *testing.T, c *cluster) {
 		c.Slow(2*time.Second, "w1")
 		require.Equal(t, 2*time.Second, took(func() {
 			require.NoError(t, c.Add(t.Context(), "w1", "a"))
@@ -91,8 +87,7 @@ func TestSlow_IsGivenUp(t *testing.T) {
 }
 
 func TestLate_ArrivesAfterTheCallerGaveUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := start(t, nil)
+	inBubble(t, nil, func(t *testing.T, c *cluster) {
 		c.Late(2*time.Second, "w1")
 		require.ErrorIs(t, c.Add(within(t, time.Second), "w1", "a"), context.DeadlineExceeded)
 		require.Empty(t, c.RunsOn("w1"))
@@ -104,8 +99,7 @@ func TestLate_ArrivesAfterTheCallerGaveUp(t *testing.T) {
 }
 
 func TestC7_LateWriteIsFencedOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := start(t, nil)
+	inBubble(t, nil, func(t *testing.T, c *cluster) {
 		c.Late(2*time.Second, "w1")
 		require.ErrorIs(t, c.Add(term(within(t, time.Second), 3), "w1", "a"), context.DeadlineExceeded)
 		c.Heal()
@@ -117,13 +111,10 @@ func TestC7_LateWriteIsFencedOff(t *testing.T) {
 }
 
 func TestHoldWrites_LetsListsThrough(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := start(t, nil)
+	inBubble(t, nil, func(t *testing.T, c *cluster) {
 		release := c.HoldWrites("w1")
 		require.ErrorIs(t, c.Add(within(t, time.Second), "w1", "a"), context.DeadlineExceeded)
-		waiting := make(chan error, 1)
-		go func() { waiting <- c.Add(t.Context(), "w1", "b") }()
-		synctest.Wait()
+		waiting := begin(func() error { return c.Add(t.Context(), "w1", "b") })
 		require.Empty(t, listed(t, c))
 		release()
 		require.ElementsMatch(t, []string{"a", "b"}, c.RunsOn("w1"))
@@ -140,8 +131,7 @@ func TestHoldWrites_LetsListsThrough(t *testing.T) {
 }
 
 func TestLoseAnswers_DoesWhatItIsTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := start(t, nil)
+	inBubble(t, nil, func(t *testing.T, c *cluster) {
 		c.LoseAnswers("w1")
 		require.Equal(t, time.Second, took(func() {
 			require.ErrorIs(t, c.Add(within(t, time.Second), "w1", "a"), context.DeadlineExceeded)

@@ -68,6 +68,15 @@ func testCommitter(t *testing.T, s Store) *committer {
 	return l
 }
 
+// withCommitter runs a test in a bubble, with a committer whose store is empty.
+func withCommitter(t *testing.T, test func(t *testing.T, s *slowStore, l *committer)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowStore{MemoryStore: NewMemoryStore()}
+		test(t, s, testCommitter(t, s))
+	})
+}
+
 func (l *committer) register(ctx context.Context, asked state.Membership) error {
 	return l.do(ctx, func(s *state.State, now time.Time) error { return s.Register(now, asked) })
 }
@@ -80,9 +89,7 @@ func (l *committer) put(ctx context.Context, items ...*state.Task) error {
 }
 
 func TestR2_NothingIsAnsweredBeforeItIsStored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &slowStore{MemoryStore: NewMemoryStore()}
-		l := testCommitter(t, s)
+	withCommitter(t, func(t *testing.T, s *slowStore, l *committer) {
 		var told []state.Delta
 		l.publish = func(n state.Delta) { told = append(told, n) }
 		gate := s.hold()
@@ -125,9 +132,7 @@ func TestR2_NothingIsAnsweredBeforeItIsStored(t *testing.T) {
 }
 
 func TestR2_ManyAtOnceAreSavedTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &slowStore{MemoryStore: NewMemoryStore()}
-		l := testCommitter(t, s)
+	withCommitter(t, func(t *testing.T, s *slowStore, l *committer) {
 		gate := s.hold()
 		var all sync.WaitGroup
 		for i := range 1000 {
@@ -147,9 +152,7 @@ func TestR2_ManyAtOnceAreSavedTogether(t *testing.T) {
 }
 
 func TestR2_ASlowDiskHoldsUpNoHeartbeat(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &slowStore{MemoryStore: NewMemoryStore()}
-		l := testCommitter(t, s)
+	withCommitter(t, func(t *testing.T, s *slowStore, l *committer) {
 		w := state.WorkerID{Name: "w", Incarnation: 1}
 		require.NoError(t, l.register(t.Context(), asks("w", 1)))
 		gate := s.hold()
@@ -178,9 +181,7 @@ func TestR2_ASlowDiskHoldsUpNoHeartbeat(t *testing.T) {
 }
 
 func TestR2_AStoreThatFailsEndsEverything(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &slowStore{MemoryStore: NewMemoryStore()}
-		l := testCommitter(t, s)
+	withCommitter(t, func(t *testing.T, s *slowStore, l *committer) {
 		l.publish = func(state.Delta) { t.Error("told what is not on disk") }
 		gate := s.hold()
 		answers := make(chan error, 2)
@@ -207,9 +208,7 @@ func TestR2_AStoreThatFailsEndsEverything(t *testing.T) {
 }
 
 func TestR2_ClosingWaitsForTheDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &slowStore{MemoryStore: NewMemoryStore()}
-		l := testCommitter(t, s)
+	withCommitter(t, func(t *testing.T, s *slowStore, l *committer) {
 		gate := s.hold()
 		late, cancel := context.WithCancelCause(t.Context())
 		gone := errors.New("gone")
