@@ -4,6 +4,7 @@ package etcd_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -195,9 +196,9 @@ func TestE5_ClaimsOverASlowLine(t *testing.T) {
 	l.list(1, w)
 	adds := s.heavy(14)
 	cable.Throttle(netfault.Down, 4<<20)
-	ctx, cancel := l.term(1, soon)
+	ctx, cancel := l.term(1, time.Minute)
 	defer cancel()
-	require.Nil(t, l.comm.Apply(ctx, w, adds))
+	require.NoError(t, errors.Join(l.comm.Apply(ctx, w, adds)...))
 	require.Equal(t, w, a.joined(), "the membership must last")
 	s.ledger.wait(t, "all run", func(l *ledger) bool { return len(l.running) == len(adds) })
 	for _, add := range adds {
