@@ -36,34 +36,34 @@ func (w *world) settleDown() {
 		w.mu.Unlock()
 		w.advance(nil, w.aftermath())
 	}
-	t := finalTerms{w: w, l: last, tick: w.Timeout / 2, slack: 2}
-	t.next() // it may use earlier answers
-	for idle, most := 0, settleTerms+t.budgetTerms(); t.spent < most && idle <= t.stopsToRetry(); {
-		if t.next(); w.violated() {
+	ft := finalTerms{w: w, l: last, tick: w.Timeout / 2, slack: 2}
+	ft.next() // it may use earlier answers
+	for idle, most := 0, settleTerms+ft.budgetTerms(); ft.spent < most && idle <= ft.stopsToRetry(); {
+		if ft.next(); w.violated() {
 			return
 		}
 		switch {
-		case t.waits():
+		case ft.waits():
 		case len(last.o.LastPlan().Changes) == 0:
 			idle++
 		default:
 			idle = 0
-			t.spent++
+			ft.spent++
 		}
 	}
 	w.mu.Lock()
-	w.report.TermsToSettle = max(w.report.TermsToSettle, t.spent)
+	w.report.TermsToSettle = max(w.report.TermsToSettle, ft.spent)
 	w.mu.Unlock()
-	t.check()
-	for t.next(); t.waitsForWorkers(); {
-		t.next()
+	ft.check()
+	for ft.next(); ft.waitsForWorkers(); {
+		ft.next()
 	}
 	if changes := last.o.LastPlan().Changes; len(changes) > 0 {
-		t.fail("the cluster had converged, and the next term planned %v %s from %q to %q",
+		ft.fail("the cluster had converged, and the next term planned %v %s from %q to %q",
 			changes[0].Kind, changes[0].Task, changes[0].From, changes[0].To)
 	}
-	if err := last.o.LastPlan().Stats.Err; err != nil && !t.silent() {
-		t.fail("the cluster had converged, and the next term failed: %v", err)
+	if err := last.o.LastPlan().Stats.Err; err != nil && !ft.silent() {
+		ft.fail("the cluster had converged, and the next term failed: %v", err)
 	}
 }
 
@@ -131,7 +131,7 @@ type finalTerms struct {
 	// spent counts the terms that changed something when there was nothing to wait
 	// for. held counts the terms with a worker still to be declared lost, and waited
 	// those with a pause. unheard counts, by worker, consecutive terms in which it
-	// could answer but was not heard.
+	// could answer and no answer arrived.
 	spent, waitedForLoss, waitedForPause int
 	unheard                              map[string]int
 	paused                               bool // something paused after the last term

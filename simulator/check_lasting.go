@@ -1,6 +1,6 @@
 package simulator
 
-// Liveness while faults last: some workers and tasks stay sick, and the healthy ones
+// Liveness while faults last: some workers and tasks stay faulty, and the healthy ones
 // must not suffer.
 
 import (
@@ -22,7 +22,7 @@ const (
 	outageFor       = 40 // terms in which no start succeeds
 )
 
-// beginLastingFaults begins the lasting faults, once. At most five workers are sick, and
+// beginLastingFaults begins the lasting faults, once. At most five workers are faulty, and
 // at most a third of the workers and of the tasks.
 func (w *world) beginLastingFaults() {
 	if w.lastingBegan || len(w.lasting) == 0 {
@@ -52,7 +52,7 @@ func (w *world) beginLastingFaults() {
 				w.breakTask(kind, task, w.forever, &rnd)
 			}
 		default:
-			for i := range w.maxSick() {
+			for i := range w.maxFaulty() {
 				m := w.workers[w.names[i]]
 				if w.slowLists == 0 && rnd.chance(0.4) {
 					continue
@@ -67,9 +67,9 @@ func (w *world) beginLastingFaults() {
 	}
 }
 
-// maxSick returns the maximum number of sick workers. In a slow fleet all workers are
+// maxFaulty returns the maximum number of faulty workers. In a slow fleet all workers are
 // slow.
-func (w *world) maxSick() int {
+func (w *world) maxFaulty() int {
 	if w.slowLists > 0 {
 		return len(w.names)
 	}
@@ -110,30 +110,30 @@ type lastingTerms struct {
 // number of terms, and must then be left alone.
 func (w *world) checkLasting(l *leader) {
 	w.beginLastingFaults()
-	e := lastingTerms{finalTerms: finalTerms{w: w, l: l, tick: w.Timeout / 10, slack: 10}, missing: make(map[string]int)}
-	e.addChanges()
+	lt := lastingTerms{finalTerms: finalTerms{w: w, l: l, tick: w.Timeout / 10, slack: 10}, missing: make(map[string]int)}
+	lt.addChanges()
 	switch {
 	case slices.Contains(w.lasting, Outage):
-		e.checkOutage()
+		lt.checkOutage()
 		return
-	case len(e.opens()) < 2:
+	case len(lt.opens()) < 2:
 		return // a call that hangs on the only worker blocks all others
 	}
 	why := "there was no term"
-	for most := convergesWithin*w.rounds() + e.budgetTerms() + e.stopTerms(); e.terms < most && why != ""; {
-		if !e.runTerm() {
+	for most := convergesWithin*w.rounds() + lt.budgetTerms() + lt.stopTerms(); lt.terms < most && why != ""; {
+		if !lt.runTerm() {
 			return
 		}
-		why = e.notConverged()
+		why = lt.notConverged()
 	}
 	if why != "" {
-		e.fail("after %d terms in which faults last: %s", e.terms, why)
+		lt.fail("after %d terms in which faults last: %s", lt.terms, why)
 		return
 	}
 	w.mu.Lock()
-	w.report.TermsToConverge = max(w.report.TermsToConverge, e.terms)
+	w.report.TermsToConverge = max(w.report.TermsToConverge, lt.terms)
 	w.mu.Unlock()
-	e.checkSteady()
+	lt.checkSteady()
 }
 
 // runTerm runs terms until one counts. It returns false if the run has ended.
@@ -151,8 +151,8 @@ func (lt *lastingTerms) runTerm() bool {
 	return !lt.w.violated()
 }
 
-// addChanges adds tasks, drains a healthy worker and lets a worker join. If sick kinds
-// of tasks last, it adds sick tasks of each kind, at most a sixth of all.
+// addChanges adds tasks, drains a healthy worker and lets a worker join. If faulty kinds
+// of tasks last, it adds faulty tasks of each kind, at most a sixth of all.
 func (lt *lastingTerms) addChanges() {
 	w := lt.w
 	rnd := newRandom(w.seed, "changes while faults last")
@@ -214,8 +214,8 @@ func (lt *lastingTerms) stopTerms() int {
 // open reports whether a worker is healthy and may take tasks.
 func (lt *lastingTerms) open(m *member) bool {
 	w := lt.w
-	sick := w.isActive(m.brokenUntil) || w.isActive(m.hangingUntil) || w.slowLists == 0 && w.isActive(m.slowListsUntil)
-	return m.alive && m.registered && !m.draining && !sick
+	faulty := w.isActive(m.brokenUntil) || w.isActive(m.hangingUntil) || w.slowLists == 0 && w.isActive(m.slowListsUntil)
+	return m.alive && m.registered && !m.draining && !faulty
 }
 
 // healthy reports whether a task can be started and stopped.
@@ -283,7 +283,7 @@ func (lt *lastingTerms) notConverged() string {
 		}
 	}
 	if len(open) == 2 && (slices.Contains(w.lasting, PoisonTask) || slices.Contains(w.lasting, HangingTask)) {
-		return "" // a sick task cannot be told from a sick worker: it runs on the other one
+		return "" // a faulty task cannot be told from a faulty worker: it runs on the other one
 	}
 	return lt.uneven(open)
 }
@@ -318,7 +318,7 @@ func (lt *lastingTerms) uneven(open []*member) string {
 }
 
 // checkSteady runs terms in which only new tasks change anything. Few of the terms may be
-// long, and few healthy tasks may move. Sick workers and tasks are tried again, less
+// long, and few healthy tasks may move. Faulty workers and tasks are tried again, less
 // and less often.
 func (lt *lastingTerms) checkSteady() {
 	w := lt.w

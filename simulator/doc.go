@@ -114,7 +114,7 @@
 //     to end.
 //   - That a term does all that it may: a term that begins fewer moves than it could
 //     is found only if the cluster never converges.
-//   - Liveness if most workers are sick or fewer than two are healthy, if a worker
+//   - Liveness if most workers are faulty or fewer than two are healthy, if a worker
 //     does not answer as long as the faults last, if calls hang and there are fewer
 //     than five slots, or if the grace period is shorter than two timeouts and lists
 //     are slow.

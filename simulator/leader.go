@@ -69,7 +69,7 @@ type intent struct {
 	// asked is when the List call that the plan is based on was sent to from. sent
 	// is when the start was sent.
 	asked, sent time.Time
-	departed    time.Time // see leader.bereft; not for moves
+	departed    time.Time // see leader.departures; not for moves
 }
 
 // lane returns the leader's number for its lanes, or 0 for nil.

@@ -27,7 +27,7 @@ type run struct {
 	// copies is the number of copies when the run began, including the run and the
 	// copies that crashed workers may run again.
 	copies int
-	// stray is the period in which the worker was not a member, until a leader knows
+	// unknown is the period in which the worker was not a member, until a leader knows
 	// of the run.
 	unknown span
 }

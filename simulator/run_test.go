@@ -53,7 +53,7 @@ func TestRun_EverythingHappens(t *testing.T) {
 	require.Equal(t, 300, total.Runs)
 }
 
-// If workers fence themselves, none is declared lost. Without lies and moves that
+// If workers fence themselves, none is declared lost. Without false lists and moves that
 // start first, no task runs twice that did not before.
 func TestRun_Exclusive(t *testing.T) {
 	for seed := range uint64(100) {

@@ -44,7 +44,7 @@ type Settings struct {
 	// Network determines the faults of single calls. Its seed and its latencies are
 	// always drawn. Nil means drawn.
 	Network *communicatortest.Schedule
-	// Without lists the troubles that do not happen.
+	// Without lists the events that do not happen.
 	Without []Event
 
 	// Wrap inserts the user's layer between a leader and the simulated network. It
@@ -136,8 +136,8 @@ type setup struct {
 	usesRun    bool          // leaders use Run
 	every      time.Duration // the argument of Run
 	tick       time.Duration // from one term to the next; 0: one right after the other
-	eventEvery time.Duration // from one trouble to the next, on average
-	eventLasts time.Duration // duration of a trouble, on average
+	eventEvery time.Duration // from one event to the next, on average
+	eventLasts time.Duration // duration of an event, on average
 	lease      time.Duration
 	margin     time.Duration // by which a worker stops before its lease ends
 	delay      time.Duration // until a change reaches a leader

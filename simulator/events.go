@@ -16,7 +16,7 @@ import (
 // Event is a fault or a change in the world.
 type Event int
 
-// The troubles.
+// The events.
 const (
 	// Crash ends a worker's process.
 	Crash Event = iota
@@ -75,7 +75,7 @@ const (
 	// Redefinition changes the number of instances of a task, or its handoff.
 	Redefinition
 
-	events // the number of troubles
+	events // the number of events
 )
 
 // String returns the name of the constant.
@@ -88,10 +88,10 @@ func (e Event) String() string {
 	if e >= 0 && e < events {
 		return names[e]
 	}
-	return fmt.Sprintf("Trouble(%d)", int(e))
+	return fmt.Sprintf("Event(%d)", int(e))
 }
 
-// weight returns the relative frequency of a trouble.
+// weight returns the relative frequency of an event.
 func (e Event) weight() float64 {
 	switch e {
 	case RestartEmpty, RestartWithTasks, SelfFencing:
@@ -106,7 +106,7 @@ func (e Event) weight() float64 {
 	return 1
 }
 
-// possible reports whether a trouble can happen in a setup.
+// possible reports whether an event can happen in a setup.
 func (e Event) possible(s *setup) bool {
 	switch e {
 	case LeaseCut, LeaseOneWay:
@@ -117,7 +117,7 @@ func (e Event) possible(s *setup) bool {
 	return true
 }
 
-// inject causes a random trouble, and schedules the next one.
+// inject causes a random event, and schedules the next one.
 func (w *world) inject(step uint64) {
 	if w.settling {
 		return
@@ -138,7 +138,7 @@ func (w *world) inject(step uint64) {
 	}
 }
 
-// trigger causes one trouble, if it is possible now.
+// trigger causes an event, if it is possible now.
 func (w *world) trigger(kind Event, rnd *random) {
 	m := w.workers[w.names[rnd.upTo(w.Workers+2)%len(w.names)]]
 	lasts := rnd.between(w.eventLasts/5, 2*w.eventLasts)
@@ -163,7 +163,7 @@ func (w *world) trigger(kind Event, rnd *random) {
 	}
 }
 
-// recordEvent records a trouble.
+// recordEvent records an event.
 func (w *world) recordEvent(kind Event, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
