@@ -230,12 +230,11 @@ func TestT14_PlanDoesNotWait(t *testing.T) {
 }
 
 func TestT14_SlowTermsDoNotPileUp(t *testing.T) {
-	slow := orchestrator.WithStats(func(s orchestrator.TermStats) {
+	inBubble(t, given{workers: 1, opts: options{orchestrator.WithStats(func(s orchestrator.TermStats) {
 		if s.Term.Number <= 3 {
 			time.Sleep(3500 * time.Millisecond)
 		}
-	})
-	inBubble(t, given{workers: 1, opts: options{slow}}, func(t *testing.T, f *fleet) {
+	})}}, func(t *testing.T, f *fleet) {
 		stop := f.start(time.Second)
 		time.Sleep(13500 * time.Millisecond)
 		_ = stop(nil)

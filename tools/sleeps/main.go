@@ -96,22 +96,31 @@ func sleeps(files []*ast.File) []token.Pos {
 	return found
 }
 
-// bubbleHelpers returns the functions, but for tests, that open a bubble.
+// bubbleHelpers returns the functions, but for tests, that open a bubble, themselves or
+// by another one of them.
 func bubbleHelpers(files []*ast.File) map[string]bool {
 	helpers := make(map[string]bool)
-	for _, file := range files {
-		synctestPkg := importName(file, "testing/synctest")
-		for _, decl := range file.Decls {
-			f, ok := decl.(*ast.FuncDecl)
-			if !ok || f.Recv != nil || isEntry(decl) {
-				continue
-			}
-			ast.Inspect(f, func(n ast.Node) bool {
-				if isSelector(n, synctestPkg, "Test") {
-					helpers[f.Name.Name] = true
+	for found := true; found; {
+		found = false
+		for _, file := range files {
+			synctestPkg := importName(file, "testing/synctest")
+			for _, decl := range file.Decls {
+				f, ok := decl.(*ast.FuncDecl)
+				if !ok || f.Recv != nil || isEntry(decl) || helpers[f.Name.Name] {
+					continue
 				}
-				return true
-			})
+				ast.Inspect(f, func(n ast.Node) bool {
+					call, ok := n.(*ast.CallExpr)
+					if !ok || helpers[f.Name.Name] {
+						return true
+					}
+					id, ok := call.Fun.(*ast.Ident)
+					if isSelector(call.Fun, synctestPkg, "Test") || ok && helpers[id.Name] {
+						helpers[f.Name.Name], found = true, true
+					}
+					return true
+				})
+			}
 		}
 	}
 	return helpers

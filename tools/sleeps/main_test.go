@@ -13,6 +13,7 @@ const helper = `package p
 import "testing/synctest"
 func inBubble(t *T, f func(*T)) { synctest.Test(t, f) }
 func outside(t *T, f func(*T)) { f(t) }
+func twice(t *T, f func(*T)) { inBubble(t, f) }
 `
 
 func TestSleeps(t *testing.T) {
@@ -30,6 +31,7 @@ func TestSleeps(t *testing.T) {
 		{"a helper in a file with bubbles", bubble, `func wait() { time.Sleep(1) }`, 0},
 		{"a benchmark in a file with bubbles", bubble, `func BenchmarkA(b *B) { time.Sleep(1) }`, 1},
 		{"inside a helper's bubble", plain, `func TestA(t *T) { inBubble(t, func(t *T) { time.Sleep(1) }) }`, 0},
+		{"inside a helper of a helper", plain, `func TestA(t *T) { twice(t, func(t *T) { time.Sleep(1) }) }`, 0},
 		{"inside another helper", plain, `func TestA(t *T) { outside(t, func(t *T) { time.Sleep(1) }) }`, 1},
 		{"another Sleep", plain, `func TestA(t *T) { clock.Sleep(1) }`, 0},
 	} {
