@@ -11,6 +11,9 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
@@ -248,8 +251,12 @@ func (r *completionReporter) finish(ctx context.Context) {
 	r.owed.look(r.worker.Status())
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
+	retry := membership.NewBackoff()
 	for len(r.owed.owed) > 0 {
-		if err := r.report(ctx); err != nil {
+		err := r.report(ctx)
+		// The last call of run may still be under way at the manager, which then refuses
+		// another one.
+		if err != nil && !(status.Code(err) == codes.Unavailable && retry.Wait(ctx)) {
 			r.log.Warn("completions not reported, tasks may run again", "worker", r.name,
 				"tasks", len(r.owed.owed), "err", err)
 			return

@@ -279,6 +279,38 @@ func TestW6_CompletionsAreReportedBeforeLeaving(t *testing.T) {
 	})
 }
 
+// A worker that leaves while a call of Complete is under way makes another one, which the
+// manager refuses until the first has ended.
+func TestW6_TheLastCompletionsWaitForTheCallUnderWay(t *testing.T) {
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember(worker.WithCompletion(func(string) {}))
+		n.after(time.Second)
+		n.heard()
+		require.NoError(n, s.worker.Add(s.ofTerm(), "short"))
+		var calls atomic.Int32
+		var over atomic.Bool // the first call
+		n.do(func(_ context.Context, kind string) error {
+			switch {
+			case kind != callComplete || over.Load():
+				return nil
+			case calls.Add(1) > 1:
+				return status.Error(codes.Unavailable, "another call is under way")
+			}
+			<-time.After(300 * time.Millisecond) // longer than the caller waits
+			over.Store(true)
+			return errOver
+		})
+		n.after(100 * time.Millisecond)
+		s.cancel(errOver)
+		n.after(2 * time.Second)
+		require.Greater(n, calls.Load(), int32(1))
+		require.True(n, s.ended())
+		require.Zero(n, n.said("completions not reported"))
+		told := n.heard(callComplete)
+		require.Equal(n, []string{"short@0"}, told[len(told)-1].tasks)
+	})
+}
+
 // The log also says when the manager is back.
 func TestR2_AManagerThatIsBackIsNoted(t *testing.T) {
 	inMemberNet(t, func(n *memberNet) {
