@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -25,7 +26,7 @@ func TestS6_TheProgramCollectsAndReports(t *testing.T) {
 	t.Log("\n" + text)
 	require.Empty(t, p.Stderr.String())
 	for line := range strings.Lines(text) {
-		require.LessOrEqual(t, len(line), 81, line)
+		require.LessOrEqual(t, utf8.RuneCountInString(line), 81, line)
 	}
 	require.Contains(t, text, "a stand-in for Redis in this process; 300 requests a second")
 	require.Positive(t, number(t, text, `(\d+) requests to each service`))
