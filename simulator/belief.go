@@ -40,7 +40,7 @@ type workerBelief struct {
 	asked       time.Time // when the call of that answer was sent
 	answered    uint64    // the term of that answer
 	state       orchestrator.State
-	// missed is when a call last failed or had used nearly its whole timeout; zero
+	// lastMissed is when a call last failed or had used nearly its whole timeout; zero
 	// if the worker has answered since. certainlyMissed: the leader knew this when
 	// the answers were in. failed: this term's List call failed. cancelled: the
 	// leader itself has cancelled a call.

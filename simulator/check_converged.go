@@ -129,14 +129,15 @@ type finalTerms struct {
 	w *world
 	l *leader
 	// spent counts the terms that changed something when there was nothing to wait
-	// for. held counts the terms with a worker still to be declared lost, and waited
-	// those with a pause. unheard counts, by worker, consecutive terms in which it
-	// could answer and no answer arrived.
+	// for. waitedForLoss counts the terms with a worker still to be declared lost, and
+	// waitedForPause those with a pause.
 	spent, waitedForLoss, waitedForPause int
-	unheard                              map[string]int
-	paused                               bool // something paused after the last term
-	tick                                 time.Duration
-	slack                                int // extra terms that a worker may take to answer
+	// unheard counts, by worker, the consecutive terms in which it could answer but was
+	// not heard.
+	unheard map[string]int
+	paused  bool // something paused after the last term
+	tick    time.Duration
+	slack   int // extra terms that a worker may take to answer
 }
 
 // next runs a term, tick after the previous one.

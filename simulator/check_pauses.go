@@ -218,7 +218,7 @@ func (r *review) learnListed() {
 	for wb, tasks := range started {
 		r.l.clearWorker(wb)
 		r.l.lostInMove = failure{}
-		for _, task := range tasks { // does not count against s, even if another worker runs it too
+		for _, task := range tasks { // it does not count against wb, even if another worker runs it too
 			delete(wb.failures, task)
 		}
 	}

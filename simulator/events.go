@@ -138,7 +138,7 @@ func (w *world) inject(step uint64) {
 	}
 }
 
-// trigger causes an event, if it is possible now.
+// trigger causes one event, if it is possible now.
 func (w *world) trigger(kind Event, rnd *random) {
 	m := w.workers[w.names[rnd.upTo(w.Workers+2)%len(w.names)]]
 	lasts := rnd.between(w.eventLasts/5, 2*w.eventLasts)
@@ -163,7 +163,7 @@ func (w *world) trigger(kind Event, rnd *random) {
 	}
 }
 
-// recordEvent records an event.
+// recordEvent is countEvent for callers that do not hold mu.
 func (w *world) recordEvent(kind Event, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

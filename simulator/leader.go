@@ -265,11 +265,10 @@ type view struct {
 	at      time.Time
 	workers []expectedWorker
 	tasks   map[string]orchestrator.Task[string]
-	// different reports whether the change altered the expectations.
-	changed bool
+	changed bool // it differs from the view before
 }
 
-// worker returns a worker's place, or nil if it is not a member.
+// worker returns a worker's membership, or nil if it is not a member.
 func (v *view) worker(name string) *expectedWorker {
 	for i := range v.workers {
 		if v.workers[i].name == name {
@@ -317,7 +316,7 @@ type change struct {
 	defines, undefines bool
 }
 
-// publish sends a change to all leaders. It arrives after the lag, in order.
+// publish sends a change to all leaders. The changes reach a leader after a delay, in order.
 func (w *world) publish(c change) {
 	for _, l := range w.leaders {
 		if l.retiring {
@@ -341,10 +340,8 @@ func (l *leader) apply(c change) {
 		w.mu.Unlock()
 		return
 	}
-	v := view{at: time.Now(), changed: true}
-	if last := l.views[len(l.views)-1]; true {
-		v.workers, v.tasks = slices.Clone(last.workers), maps.Clone(last.tasks)
-	}
+	last := l.views[len(l.views)-1]
+	v := view{at: time.Now(), workers: slices.Clone(last.workers), tasks: maps.Clone(last.tasks), changed: true}
 	at := slices.IndexFunc(v.workers, func(p expectedWorker) bool { return p.name == c.worker })
 	switch {
 	case c.joins && at < 0:

@@ -14,7 +14,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/communicatortest"
 )
 
-// errOther is the answer to a call that is meant for an earlier process.
+// errOtherProcess is the answer to a call that is meant for an earlier process.
 var errOtherProcess = errors.New("the call is meant for another process")
 
 // arrival holds writes that have reached a worker, until they are answered.

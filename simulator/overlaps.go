@@ -22,8 +22,7 @@ type run struct {
 	// the worker started the run without a leader's order.
 	leader *leader
 	term   orchestrator.Term
-	// over: the run has ended.
-	ended bool
+	ended  bool
 	// copies is the number of copies when the run began, including the run and the
 	// copies that crashed workers may run again.
 	copies int
@@ -223,7 +222,7 @@ type overlap struct {
 	want      int
 	restarted bool            // its worker has crashed, and runs it again
 	stops     map[string]stop // by worker
-	// waits holds the terms under way at that moment. Which workers they declared
+	// terms holds the terms under way at that moment. Which workers they declared
 	// lost is known when they have ended.
 	terms []termRef
 }

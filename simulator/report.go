@@ -46,26 +46,26 @@ type Report struct {
 	// DryRuns counts the terms with orchestrator.WithDryRun.
 	DryRuns int
 	// Faults counts the faults by name: a communicatortest.FaultKind for a single
-	// call, a [Event] for everything else.
+	// call, an [Event] for everything else.
 	Faults map[string]int
 	// Refused counts the writes that workers refused because of their fence.
 	Refused int
 	// Overlaps counts the starts of a task beyond the number wanted, by cause.
 	Overlaps map[Cause]int
-	// Virtual is the time that passed in the run.
+	// VirtualTime is the time that passed in the run.
 	VirtualTime time.Duration
-	// Longest is the longest term, in communicator timeouts.
+	// LongestTerm is the longest term, in communicator timeouts.
 	LongestTerm float64
-	// Settling is the largest number of terms that changed something after all
+	// TermsToSettle is the largest number of terms that changed something after all
 	// faults had ended. Terms are not counted in which a worker that could answer
 	// was still to be listed, a worker that had gone was not lost yet, or a pause
 	// lasted.
 	TermsToSettle int
-	// While faults last: Enduring is the largest number of terms until the healthy
-	// part converged, and Starting the largest number for which a healthy task was
-	// missing. In the 30 terms after that, Long is the largest number of long terms,
-	// and Churn of healthy instances that moved. Outage is the largest number of
-	// instances that stopped in an outage of all starts.
+	// While faults last, TermsToConverge is the largest number of terms until the
+	// healthy part converged, and TermsMissing the largest number for which a healthy
+	// task was missing. In the 30 terms after that, LongTerms is the largest number of
+	// long terms, and Churn that of healthy instances that moved. OutageStops is the
+	// largest number of instances that stopped in an outage of all starts.
 	TermsToConverge, TermsMissing, LongTerms, Churn, OutageStops int
 }
 

@@ -158,9 +158,9 @@ type world struct {
 	number   uint64 // the latest term that the coordinator knows
 	members  []string
 	tasks    map[string]orchestrator.Task[string]
-	// poison: no worker can start the task until then. hanging: starts of the task
-	// hang until then. stuck: the task cannot be stopped. outage: no worker can
-	// start anything until then. forever: the end of lasting faults.
+	// Until the time given, no worker can start a task in poisonTasks, starts of one in
+	// hangingTasks hang, and one in stuckTasks cannot be stopped. Until outage, no worker
+	// can start anything. forever is the end of lasting faults.
 	poisonTasks, hangingTasks map[string]time.Time
 	stuckTasks                map[string]stuck
 	outage, forever           time.Time
@@ -285,7 +285,7 @@ func (w *world) note(who lane, format string, args ...any) {
 	w.transcript = append(w.transcript, line{time.Since(w.began), who, fmt.Sprintf(format, args...)})
 }
 
-// countEvent records a fault. The caller holds mu.
+// countEvent records an event. The caller holds mu.
 func (w *world) countEvent(kind Event, format string, args ...any) {
 	w.report.Faults[kind.String()]++
 	w.note(worldLane, "%v: %s", kind, fmt.Sprintf(format, args...))

@@ -137,7 +137,7 @@ type setup struct {
 	every      time.Duration // the argument of Run
 	tick       time.Duration // from one term to the next; 0: one right after the other
 	eventEvery time.Duration // from one event to the next, on average
-	eventLasts time.Duration // duration of an event, on average
+	eventLasts time.Duration // how long an event lasts, on average
 	lease      time.Duration
 	margin     time.Duration // by which a worker stops before its lease ends
 	delay      time.Duration // until a change reaches a leader
