@@ -1,6 +1,6 @@
 package orchestrator
 
-// Single calls to the Communicator, and the meaning of their errors.
+// Single calls to the Communicator: their contexts, and the meaning of their errors.
 
 import (
 	"context"
@@ -8,10 +8,28 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"time"
 
 	"github.com/f8949c05/orchestrator/internal/handover"
 	"github.com/f8949c05/orchestrator/internal/panics"
 )
+
+// callTimeout returns how long the context of a call lasts: a little less than the
+// timeout, so that a call that honours its context has returned by then and does not
+// count as stuck.
+func callTimeout(timeout time.Duration) time.Duration {
+	return timeout - timeout/10_000
+}
+
+// callContext returns the parent context of a term's calls: the values of ctx without
+// its cancellation, and the term unless this is a dry run.
+func (o *Orchestrator[W, T]) callContext(ctx context.Context, term Term) context.Context {
+	ctx = context.WithoutCancel(ctx)
+	if o.cfg.dryRun {
+		return ctx
+	}
+	return ContextWithTerm(ctx, term)
+}
 
 // errPanic is the error of a call that panicked.
 var errPanic = errors.New("the Communicator panicked")

@@ -210,20 +210,3 @@ func (l *inflight[W, T]) end(cause error) {
 		timer.Stop()
 	}
 }
-
-// callTimeout returns how long the context of a call lasts: a little less than the
-// timeout, so that a call that honours its context has returned by then and does not
-// count as stuck.
-func callTimeout(timeout time.Duration) time.Duration {
-	return timeout - timeout/10_000
-}
-
-// callContext returns the parent context of a term's calls: the values of ctx without
-// its cancellation, and the term unless this is a dry run.
-func (o *Orchestrator[W, T]) callContext(ctx context.Context, term Term) context.Context {
-	ctx = context.WithoutCancel(ctx)
-	if o.cfg.dryRun {
-		return ctx
-	}
-	return ContextWithTerm(ctx, term)
-}

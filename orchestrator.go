@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -279,67 +278,6 @@ func (o *Orchestrator[W, T]) LastPlan() Plan[W, T] {
 		return Plan[W, T]{}
 	}
 	return last.plan
-}
-
-// result is the outcome of a term. It does not change once it is published.
-type result[W, T comparable] struct {
-	plan     Plan[W, T]
-	number   uint64
-	snapshot *term.Snapshot
-	workers  []workerResult[W, T] // of snapshot, in its order
-	names    map[int32]T          // of the tasks in snapshot
-}
-
-// workerResult is the names in a worker's result, in a form that is cheap to make: its
-// answer, and the writes acknowledged since.
-type workerResult[W, T comparable] struct {
-	name  W
-	list  []T
-	acked []Write[T]
-}
-
-func (r *result[W, T]) actual() []WorkerState[W, T] {
-	states := make([]WorkerState[W, T], len(r.workers))
-	for i := range r.workers {
-		w, s := &r.snapshot.Workers[i], &states[i]
-		*s = WorkerState[W, T]{Name: r.workers[i].name, State: State(w.State), Draining: w.Draining}
-		if w.Heard {
-			s.LastAnswer = w.Since
-		}
-		if s.State == Lost {
-			s.LastTasks = r.tasks(i)
-		} else {
-			s.Tasks = r.tasks(i)
-		}
-	}
-	return states
-}
-
-// tasks returns the tasks of the worker at an index, each once.
-func (r *result[W, T]) tasks(i int) []T {
-	w := &r.workers[i]
-	if !r.snapshot.Workers[i].Repeats && len(w.acked) == 0 {
-		return slices.Clone(w.list)
-	}
-	runs := make(map[T]bool, len(w.list)+len(w.acked))
-	tasks := make([]T, 0, len(w.list)+len(w.acked))
-	put := func(t T) {
-		if _, known := runs[t]; !known {
-			tasks = append(tasks, t)
-		}
-		runs[t] = true
-	}
-	for _, t := range w.list {
-		put(t)
-	}
-	for _, write := range w.acked {
-		if write.Op == OpAdd {
-			put(write.Task)
-		} else {
-			runs[write.Task] = false
-		}
-	}
-	return slices.DeleteFunc(tasks, func(t T) bool { return !runs[t] })
 }
 
 // takeTurn waits until no other term is under way.

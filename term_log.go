@@ -48,6 +48,22 @@ func (t *termRun[W, T]) log(ctx context.Context, before, plan *Plan[W, T]) {
 		"quarantined", s.Workers.Quarantined, "failures", len(t.failures), "took", s.Total)
 }
 
+// attrs returns the attributes of the change for the log.
+func (c *Change[W, T]) attrs() []slog.Attr {
+	attrs := []slog.Attr{slog.Any("op", c.Kind.Op), slog.Any("reason", c.Kind.Reason), slog.Any("task", c.Task)}
+	if c.Kind.Op != Start {
+		attrs = append(attrs, slog.Any("from", c.From))
+	}
+	if c.Kind.Op != Stop {
+		attrs = append(attrs, slog.Any("to", c.To))
+	}
+	attrs = append(attrs, slog.Any("outcome", c.Outcome))
+	if c.Err != nil {
+		attrs = append(attrs, slog.Any("err", c.Err))
+	}
+	return attrs
+}
+
 // logQuarantines logs the quarantines that began or ended in this term.
 func (t *termRun[W, T]) logQuarantines(l *slog.Logger, before, paused []Pause[W, T]) {
 	was := make(map[W]bool)

@@ -1,14 +1,75 @@
 package orchestrator
 
-// The end of a term: its result for the readers.
+// The end of a term: its result, from which LastPlan, LastActual and Plan read.
 
 import (
-	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/f8949c05/orchestrator/internal/handover"
 	"github.com/f8949c05/orchestrator/internal/term"
 )
+
+// result is the outcome of a term. It does not change once it is published.
+type result[W, T comparable] struct {
+	plan     Plan[W, T]
+	number   uint64
+	snapshot *term.Snapshot
+	workers  []workerResult[W, T] // of snapshot, in its order
+	names    map[int32]T          // of the tasks in snapshot
+}
+
+// workerResult is the names in a worker's result, in a form that is cheap to make: its
+// answer, and the writes acknowledged since.
+type workerResult[W, T comparable] struct {
+	name  W
+	list  []T
+	acked []Write[T]
+}
+
+func (r *result[W, T]) actual() []WorkerState[W, T] {
+	states := make([]WorkerState[W, T], len(r.workers))
+	for i := range r.workers {
+		w, s := &r.snapshot.Workers[i], &states[i]
+		*s = WorkerState[W, T]{Name: r.workers[i].name, State: State(w.State), Draining: w.Draining}
+		if w.Heard {
+			s.LastAnswer = w.Since
+		}
+		if s.State == Lost {
+			s.LastTasks = r.tasks(i)
+		} else {
+			s.Tasks = r.tasks(i)
+		}
+	}
+	return states
+}
+
+// tasks returns the tasks of the worker at an index, each once.
+func (r *result[W, T]) tasks(i int) []T {
+	w := &r.workers[i]
+	if !r.snapshot.Workers[i].Repeats && len(w.acked) == 0 {
+		return slices.Clone(w.list)
+	}
+	runs := make(map[T]bool, len(w.list)+len(w.acked))
+	tasks := make([]T, 0, len(w.list)+len(w.acked))
+	put := func(t T) {
+		if _, known := runs[t]; !known {
+			tasks = append(tasks, t)
+		}
+		runs[t] = true
+	}
+	for _, t := range w.list {
+		put(t)
+	}
+	for _, write := range w.acked {
+		if write.Op == OpAdd {
+			put(write.Task)
+		} else {
+			runs[write.Task] = false
+		}
+	}
+	return slices.DeleteFunc(tasks, func(t T) bool { return !runs[t] })
+}
 
 // publish returns the result of the term, from which LastPlan, LastActual and Plan
 // start, and completes the statistics. It takes O(workers + changes + waiting) and
@@ -222,20 +283,4 @@ func (t *termRun[W, T]) rowsAfter() []WorkerPlan[W] {
 		t.rows[i].Quarantined = t.fleet.Quarantined(w)
 	}
 	return t.rows
-}
-
-// attrs returns the attributes of the change for the log.
-func (c *Change[W, T]) attrs() []slog.Attr {
-	attrs := []slog.Attr{slog.Any("op", c.Kind.Op), slog.Any("reason", c.Kind.Reason), slog.Any("task", c.Task)}
-	if c.Kind.Op != Start {
-		attrs = append(attrs, slog.Any("from", c.From))
-	}
-	if c.Kind.Op != Stop {
-		attrs = append(attrs, slog.Any("to", c.To))
-	}
-	attrs = append(attrs, slog.Any("outcome", c.Outcome))
-	if c.Err != nil {
-		attrs = append(attrs, slog.Any("err", c.Err))
-	}
-	return attrs
 }
