@@ -187,6 +187,19 @@ type member[W comparable] struct {
 	removed  bool
 }
 
+// clone returns a copy that shares nothing with t. It leaves out removed workers.
+func (t *memberTable[W]) clone() memberTable[W] {
+	c := memberTable[W]{byName: make(map[W]*member[W], len(t.byName)), serial: t.serial}
+	for _, m := range t.list {
+		if !m.removed {
+			copied := *m
+			c.list = append(c.list, &copied)
+			c.byName[m.name] = &copied
+		}
+	}
+	return c
+}
+
 // set adds a worker or redefines it, and reports whether that changed
 // anything.
 func (t *memberTable[W]) set(name W, draining bool) bool {

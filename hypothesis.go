@@ -48,9 +48,9 @@ func (o *Orchestrator[W, T]) Plan(h Hypothesis[W, T]) (Plan[W, T], error) {
 	o.mu.Lock()
 	tasks := o.tasks.list()
 	s.table.loaded = o.tasks.loaded || len(h.AddTasks) > 0
-	names, members, err := membersIf(&o.members, &h)
+	workers := o.members.clone()
 	o.mu.Unlock()
-	if err != nil {
+	if err := h.applyTo(&workers); err != nil {
 		return Plan[W, T]{}, fmt.Errorf("plan: %w", err)
 	}
 	s.table.replace(tasks)
@@ -60,7 +60,7 @@ func (o *Orchestrator[W, T]) Plan(h Hypothesis[W, T]) (Plan[W, T], error) {
 	for _, task := range h.AddTasks {
 		s.table.set(task.Name, int32(max(task.Instances, 1)), task.Handoff)
 	}
-	s.suppose(names, members)
+	s.suppose(workers.views())
 	massLoss := s.apply(&h)
 	return s.plan(massLoss), nil
 }
@@ -87,42 +87,26 @@ func (h *Hypothesis[W, T]) check() error {
 	return checkTasks(h.AddTasks)
 }
 
-// membersIf returns the members if h came true. The caller holds the orchestrator's mu.
-func membersIf[W, T comparable](t *memberTable[W], h *Hypothesis[W, T]) ([]W, []term.Member, error) {
-	names, members := t.views()
-	at := make(map[W]int, len(names))
-	for i, name := range names {
-		at[name] = i
-	}
+// applyTo applies the changes of workers to t, as the methods of Orchestrator would. It
+// returns an error if h names a worker that is not in t.
+func (h *Hypothesis[W, T]) applyTo(t *memberTable[W]) error {
 	for _, w := range h.AddWorkers {
-		i, known := at[w.Name]
-		if !known {
-			i = len(names)
-			at[w.Name] = i
-			names = append(names, w.Name)
-			members = append(members, term.Member{Serial: t.serial + uint64(i) + 1})
-		}
-		m := t.byName[w.Name]
-		members[i].Draining = w.Draining || m != nil && m.drained
+		t.set(w.Name, w.Draining)
 	}
 	for _, names := range [][]W{h.Drain, h.Undrain, h.Silence, h.Lose} {
 		for _, name := range names {
-			if _, known := at[name]; !known {
-				return nil, nil, fmt.Errorf("%w: %v", ErrUnknownWorker, name)
+			if t.byName[name] == nil {
+				return fmt.Errorf("%w: %v", ErrUnknownWorker, name)
 			}
 		}
 	}
 	for _, name := range h.Drain {
-		members[at[name]].Draining = true
+		t.byName[name].drained = true
 	}
 	for _, name := range h.Undrain {
-		m := t.byName[name]
-		members[at[name]].Draining = m != nil && m.draining
+		t.byName[name].drained = false
 	}
-	for _, w := range h.AddWorkers {
-		members[at[w.Name]].Draining = members[at[w.Name]].Draining || w.Draining
-	}
-	return names, members, nil
+	return nil
 }
 
 // supposition is a simulated term. It numbers the tasks itself, because the

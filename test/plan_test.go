@@ -159,6 +159,11 @@ var whatIfs = map[string]whatIf{
 		suppose:  hypothesis{Undrain: []string{"w2"}},
 		comeTrue: func(f *fleet) { _ = f.UndrainWorker("w2") },
 	},
+	"redefine one that was added draining, and undrain it": {
+		prepare:  func(f *fleet) { _ = f.AddWorker("w2", orchestrator.WithWorkerDraining()); f.anyTerm() },
+		suppose:  hypothesis{AddWorkers: []member{{Name: "w2"}}, Undrain: []string{"w2"}},
+		comeTrue: func(f *fleet) { _ = f.AddWorker("w2"); _ = f.UndrainWorker("w2") },
+	},
 	"silence": {prepare: func(f *fleet) { f.expect(30) }, suppose: hypothesis{Silence: []string{"w2"}}, comeTrue: func(f *fleet) { f.Cut("w2") }},
 	"silence without a grace period": {
 		prepare:  func(f *fleet) { f.expect(30) },
