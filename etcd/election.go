@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/internal/backoff"
 	"github.com/f8949c05/orchestrator/internal/lease"
 )
 
@@ -84,7 +85,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 // [ErrLeaseTooShort], and an error of etcd at the first contact that rejects the
 // client's user.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, l *Leadership) error) error {
-	retry, unrevoked := newBackoff(), unrevokedLease{}
+	retry, unrevoked := backoff.New(), unrevokedLease{}
 	for {
 		began := time.Now()
 		led, err := e.stand(ctx, &unrevoked, lead)
@@ -216,7 +217,7 @@ type predecessor struct {
 // run returns the create revision of the key when the key is the oldest. It
 // retries failures of etcd until ctx ends.
 func (c *campaign) run(ctx context.Context) (epoch int64, err error) {
-	retry := newBackoff()
+	retry := backoff.New()
 	for {
 		before, epoch, err := c.enroll(ctx)
 		if err == nil {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
+	"github.com/f8949c05/orchestrator/internal/backoff"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -78,7 +79,7 @@ func (c *contents) read(ctx context.Context, task string) (content, error) {
 		if errors.Is(err, context.DeadlineExceeded) {
 			patience *= 2
 		}
-		if !sleep(ctx, pause) {
+		if !backoff.Sleep(ctx, pause) {
 			return content{}, context.Cause(ctx)
 		}
 	}
@@ -131,7 +132,7 @@ func (c *contents) follow(ctx context.Context, task string, was content) {
 			pause = 0
 		}
 		pause = min(max(2*pause, 20*time.Millisecond), 2*time.Second)
-		if !sleep(ctx, pause) {
+		if !backoff.Sleep(ctx, pause) {
 			return
 		}
 		c.log.Debug("content watch ended, reading again", "task", task, "err", err)
@@ -193,7 +194,7 @@ func (c *contents) hand(ctx context.Context, task string, value []byte, version 
 			return
 		}
 		c.log.Debug("content not updated yet", "task", task, "version", version, "err", err)
-		if !sleep(ctx, pause) {
+		if !backoff.Sleep(ctx, pause) {
 			return
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
+	"github.com/f8949c05/orchestrator/internal/backoff"
 	"github.com/f8949c05/orchestrator/internal/membership"
 )
 
@@ -59,7 +60,7 @@ func (m *Member) open(ctx context.Context, s *membership.Session) (membership.Tr
 // Join puts the member's key as soon as no other member has the name.
 func (s *session) Join(ctx context.Context) error {
 	a := joinAttempt{session: s}
-	retry := membership.NewBackoff()
+	retry := backoff.New()
 	for {
 		admitted, err := a.try(ctx)
 		switch {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
+	"github.com/f8949c05/orchestrator/internal/backoff"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -296,7 +297,7 @@ func (r *taskRunner) stop(task string) {
 			return
 		}
 		r.log.Debug("task has not stopped, retrying", "worker", r.id.name, "task", task, "err", err)
-		sleep(r.ctx, 100*time.Millisecond)
+		backoff.Sleep(r.ctx, 100*time.Millisecond)
 	}
 }
 

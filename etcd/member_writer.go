@@ -20,6 +20,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
+	"github.com/f8949c05/orchestrator/internal/backoff"
 )
 
 // claimOp is one write of a member for one task.
@@ -249,7 +250,7 @@ func (w *writer) commit(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnRe
 			patience *= 2
 		}
 		w.log.Warn("write not answered, retrying", "worker", w.id.name, "err", err)
-		if !sleep(ctx, pause) {
+		if !backoff.Sleep(ctx, pause) {
 			return nil, context.Cause(ctx)
 		}
 	}

@@ -52,7 +52,7 @@ func (p *preflight) await(ctx context.Context) error {
 // and returns the cause of ctx.
 func (p *preflight) awaitContact(ctx context.Context) error {
 	var silent loglimit.Limiter
-	retry := newBackoff()
+	retry := backoff.New()
 	for {
 		err := p.contact(ctx)
 		switch {
@@ -80,7 +80,7 @@ func (p *preflight) contact(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	var why error // the last error that etcd returned
-	retry := newBackoff()
+	retry := backoff.New()
 	for {
 		format, err := p.format(limited)
 		switch {
@@ -306,11 +306,3 @@ func dialTCP(ctx context.Context, address string) (net.Conn, error) {
 	}
 	return conn, nil
 }
-
-// newBackoff returns the pauses between attempts to reach etcd.
-func newBackoff() *backoff.Backoff {
-	return &backoff.Backoff{First: 50 * time.Millisecond, Longest: time.Second}
-}
-
-// sleep waits for d, and reports whether ctx is still alive.
-func sleep(ctx context.Context, d time.Duration) bool { return backoff.Sleep(ctx, d) }

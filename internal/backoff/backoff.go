@@ -19,6 +19,9 @@ type Backoff struct {
 	failures int // calls of Wait since the last Reset
 }
 
+// New returns the pauses between attempts to reach a server: from 50 ms up to a second.
+func New() *Backoff { return &Backoff{First: 50 * time.Millisecond, Longest: time.Second} }
+
 // After returns the pause after so many failures in a row, of which there is at least
 // one. jitter, from [0, 1), is the random part: the pause is shortened by up to half.
 func (b *Backoff) After(failures int, jitter float64) time.Duration {

@@ -36,8 +36,8 @@ func Example() {
 	// Output: <nil> after 3 attempts
 }
 
-func TestAfter(t *testing.T) {
-	b := backoff.Backoff{First: 50 * time.Millisecond, Longest: time.Second}
+func TestR2_After(t *testing.T) {
+	b := *backoff.New()
 	var whole, least []time.Duration
 	for failures := 1; failures <= 8; failures++ {
 		whole = append(whole, b.After(failures, 0)/time.Millisecond)

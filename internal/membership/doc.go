@@ -15,6 +15,6 @@
 //     session has started ends.
 //  6. Leave ends the membership.
 //
-// A session that is not the last is followed by a pause (see [NewBackoff]) and another
+// A session that is not the last is followed by a pause (package backoff) and another
 // session, in which the worker has another incarnation.
 package membership

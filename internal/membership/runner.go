@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/f8949c05/orchestrator/internal/backoff"
 	"github.com/f8949c05/orchestrator/worker"
@@ -194,7 +193,7 @@ func (r *Runner) Run(ctx context.Context, c Config) error {
 // sessions runs one session after the other. They join as long as joining lives,
 // which ends with ctx.
 func (r *Runner) sessions(ctx, joining context.Context) error {
-	retry := NewBackoff()
+	retry := backoff.New()
 	for {
 		joined, err := r.session(ctx, joining)
 		switch {
@@ -311,9 +310,4 @@ func (r *Runner) closeWorker(ctx context.Context) {
 	if err = errors.Join(err, r.worker.Close(ctx)); err != nil {
 		r.log.Error("worker not closed", "worker", r.name, "err", err)
 	}
-}
-
-// NewBackoff returns the pauses between attempts to join, which grow up to a second.
-func NewBackoff() *backoff.Backoff {
-	return &backoff.Backoff{First: 50 * time.Millisecond, Longest: time.Second}
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/f8949c05/orchestrator/internal/membership"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -118,17 +117,6 @@ func TestRun_PausesBetweenSessions(t *testing.T) {
 		require.Equal(t, []string{"leave", "open", "join"}, m.noted()[opened:])
 		require.LessOrEqual(t, m.pauses()[opened], 50*time.Millisecond)
 	})
-}
-
-func TestR2_PausesGrowToASecond(t *testing.T) {
-	var whole, least []time.Duration
-	retry := membership.NewBackoff()
-	for failures := 1; failures < 9; failures++ {
-		whole = append(whole, retry.After(failures, 0)/time.Millisecond)
-		least = append(least, retry.After(failures, 0.999999)/time.Millisecond)
-	}
-	require.Equal(t, []time.Duration{50, 100, 200, 400, 800, 1000, 1000, 1000}, whole)
-	require.Equal(t, []time.Duration{25, 50, 100, 200, 400, 500, 500, 500}, least)
 }
 
 // A final error ends Run.

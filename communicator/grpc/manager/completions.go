@@ -18,7 +18,6 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/backoff"
-	"github.com/f8949c05/orchestrator/internal/membership"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -164,7 +163,7 @@ const lookEvery = 50 * time.Millisecond
 
 // run reports completions until ctx ends.
 func (r *completionReporter) run(ctx context.Context) {
-	retry, failures := membership.NewBackoff(), 0
+	retry, failures := backoff.New(), 0
 	for ctx.Err() == nil {
 		_, changed := r.worker.Changes() // before Status, so that no later change is missed
 		r.owed.look(r.worker.Status())

@@ -141,8 +141,10 @@ func (m *Member) run(ctx context.Context, l net.Listener) (err error) {
 	var reported sync.WaitGroup
 	reported.Go(func() { reporter.run(reporting) })
 	err = m.runner.Run(ctx, membership.Config{
-		Open:  m.open,
-		Final: func(err error) bool { return isAny(err, orchestrator.ErrInvalid, worker.ErrClosed) },
+		Open: m.open,
+		Final: func(err error) bool {
+			return errors.Is(err, orchestrator.ErrInvalid) || errors.Is(err, worker.ErrClosed)
+		},
 		Stopped: func(ctx context.Context) {
 			// The manager must get the answers under way before Leave, such as the one that
 			// the last task that it moves has stopped.
@@ -189,16 +191,6 @@ type memberServer struct {
 func (o memberServer) ApplyServer(s *option.Server) {
 	s.Settings = o.settings
 	s.Serving = append(s.Serving, grpc.ChainUnaryInterceptor(o.calls.count))
-}
-
-// isAny reports whether err wraps one of the targets.
-func isAny(err error, targets ...error) bool {
-	for _, target := range targets {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
 }
 
 // callCounter counts the calls that a server has not answered yet. An Apply that was

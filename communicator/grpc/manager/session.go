@@ -16,6 +16,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/internal/backoff"
 	"github.com/f8949c05/orchestrator/internal/membership"
 )
 
@@ -35,7 +36,7 @@ func (m *Member) open(_ context.Context, s *membership.Session) (membership.Tran
 
 // Join registers until the manager confirms it, or another attempt cannot help.
 func (s *session) Join(ctx context.Context) error {
-	retry := membership.NewBackoff()
+	retry := backoff.New()
 	var said seenErrors
 	for {
 		s.m.reportLeft(ctx)
@@ -45,7 +46,7 @@ func (s *session) Join(ctx context.Context) error {
 			s.joined = true
 			s.m.log.Info("registered", "worker", s.m.name, "incarnation", s.incarnation, "manager", s.m.manager)
 			return nil
-		case isAny(err, errEnded, orchestrator.ErrInvalid):
+		case errors.Is(err, errEnded), errors.Is(err, orchestrator.ErrInvalid):
 			return err
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
