@@ -250,7 +250,7 @@ func (r *completionReporter) finish(ctx context.Context) {
 	r.owed.look(r.worker.Status())
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	retry := membership.NewBackoff()
+	retry := backoff.New()
 	for len(r.owed.owed) > 0 {
 		err := r.report(ctx)
 		// The last call of run may still be under way at the manager, which then refuses
