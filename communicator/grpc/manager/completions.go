@@ -255,7 +255,7 @@ func (r *completionReporter) finish(ctx context.Context) {
 		err := r.report(ctx)
 		// The last call of run may still be under way at the manager, which then refuses
 		// another one.
-		if err != nil && !(status.Code(err) == codes.Unavailable && retry.Wait(ctx)) {
+		if err != nil && (status.Code(err) != codes.Unavailable || !retry.Wait(ctx)) {
 			r.log.Warn("completions not reported, tasks may run again", "worker", r.name,
 				"tasks", len(r.owed.owed), "err", err)
 			return
