@@ -25,7 +25,7 @@ type taskTable[T comparable] struct {
 	wanted   int  // the sum of their instances
 	loaded   bool // whether AddTask or UpdateTasks was ever called
 	version  uint64
-	taken    uint64 // the version of the last snapshot
+	copied   uint64 // the version that the last snapshot copied
 }
 
 type taskDef[T comparable] struct {
@@ -130,10 +130,10 @@ func (t *taskTable[T]) list() []Task[T] {
 // last snapshot. h is the handoff of tasks that have none of their own.
 func (t *taskTable[T]) snapshot(e *term.Tasks, h Handoff) (changed bool) {
 	e.Loaded = t.loaded
-	if t.taken == t.version {
+	if t.copied == t.version {
 		return false
 	}
-	t.taken, e.Wanted = t.version, t.wanted
+	t.copied, e.Wanted = t.version, t.wanted
 	e.Instances = slices.Grow(e.Instances[:0], len(t.defs))
 	e.StartFirst = slices.Grow(e.StartFirst[:0], len(t.defs))
 	for i := range t.defs {
@@ -239,8 +239,8 @@ func (t *memberTable[W]) prune() {
 	t.removed = 0
 }
 
-// views returns the names of the members and the members, in order.
-func (t *memberTable[W]) views() (names []W, members []term.Member) {
+// current returns the names of the members and the members, in order.
+func (t *memberTable[W]) current() (names []W, members []term.Member) {
 	names, members = make([]W, 0, len(t.byName)), make([]term.Member, 0, len(t.byName))
 	for _, m := range t.list {
 		if !m.removed {

@@ -60,7 +60,7 @@ func (o *Orchestrator[W, T]) Plan(h Hypothesis[W, T]) (Plan[W, T], error) {
 	for _, task := range h.AddTasks {
 		s.table.set(task.Name, int32(max(task.Instances, 1)), task.Handoff)
 	}
-	s.suppose(workers.views())
+	s.suppose(workers.current())
 	massLoss := s.apply(&h)
 	return s.plan(massLoss), nil
 }

@@ -131,10 +131,10 @@ func (l *inflight[W, T]) free(slot *callSlot[W, T]) {
 	}
 }
 
-// tell records the error of a call for which no term waits any more. If it is ErrDeposed,
-// the leader is deposed, however late the error arrives. It is ignored if the leader
-// itself cancelled the call's context, ctx, with ErrDeposed.
-func (l *inflight[W, T]) tell(ctx context.Context, failure *CallError[W, T]) {
+// recordDeposed records the failure of a call for which no term waits any more, if it is
+// ErrDeposed: the leader is deposed, however late the error arrives. A failure does not
+// count if the leader itself cancelled the call's context, ctx, with ErrDeposed.
+func (l *inflight[W, T]) recordDeposed(ctx context.Context, failure *CallError[W, T]) {
 	if !errors.Is(failure.Err, ErrDeposed) || errors.Is(context.Cause(ctx), ErrDeposed) {
 		return
 	}
@@ -144,8 +144,8 @@ func (l *inflight[W, T]) tell(ctx context.Context, failure *CallError[W, T]) {
 	}
 }
 
-// told returns the error that tell recorded, once.
-func (l *inflight[W, T]) told() error {
+// takeDeposed returns the error that recordDeposed recorded, once, and nil otherwise.
+func (l *inflight[W, T]) takeDeposed() error {
 	select {
 	case err := <-l.deposed:
 		return err

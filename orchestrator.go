@@ -34,12 +34,12 @@ type Orchestrator[W, T comparable] struct {
 
 	// turn holds a token while a term is under way. The goroutine that put it there
 	// owns the fields up to expect.
-	turn      chan struct{}
-	number    uint64
-	fleet     *term.Fleet
-	workers   []*worker[W, T] // of fleet, in its order
-	workersOf uint64          // the version of members that workers was made from
-	expect    term.Tasks
+	turn           chan struct{}
+	number         uint64
+	fleet          *term.Fleet
+	workers        []*worker[W, T] // of fleet, in its order
+	workersVersion uint64          // the version of members that workers was made from
+	expect         term.Tasks
 
 	tick atomic.Int64 // the ticker of Run, as a time.Duration; 0 without Run
 

@@ -37,7 +37,7 @@ func (o *Orchestrator[W, T]) Run(ctx context.Context, every time.Duration) error
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
-		o.seen()
+		o.clearChanged()
 		err := o.NextTerm(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -90,8 +90,8 @@ func failuresOf[W, T comparable](err error) string {
 	return string(h.Sum(nil))
 }
 
-// seen consumes the notice of all changes so far, which the next term includes.
-func (o *Orchestrator[W, T]) seen() {
+// clearChanged consumes the notice of all changes so far, which the next term includes.
+func (o *Orchestrator[W, T]) clearChanged() {
 	select {
 	case <-o.changed:
 	default:

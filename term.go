@@ -63,13 +63,13 @@ type termRun[W, T comparable] struct {
 	workers []*worker[W, T] // of fleet, in its order
 	expect  *term.Tasks
 	// names returns the names of n tasks, of which task returns the numbers.
-	names    func(n int, task func(i int) int32) []T
-	stats    TermStats
-	decision term.Decision
-	rows     []WorkerPlan[W] // by worker, as of the decision
-	writing  *writing[W, T]  // nil if nothing was written
-	failures []error
-	cut      bool // the term ended before it could decide
+	names     func(n int, task func(i int) int32) []T
+	stats     TermStats
+	decision  term.Decision
+	rows      []WorkerPlan[W] // by worker, as of the decision
+	writing   *writing[W, T]  // nil if nothing was written
+	failures  []error
+	undecided bool // the term ended before it could decide
 
 	silenced, returned, lost []*worker[W, T] // for the log
 }
@@ -94,13 +94,13 @@ func (t *termRun[W, T]) phases(ctx context.Context) error {
 	t.stats.Listing = listed.Sub(t.stats.Start)
 	cause := t.applyAnswers(answers, began, ctx.Err() != nil)
 	if cause == nil {
-		cause = t.o.inflight.told()
+		cause = t.o.inflight.takeDeposed()
 	}
 	if cause == nil && ctx.Err() != nil {
 		cause = causeOf(ctx)
 	}
 	if cause != nil {
-		t.cut, t.stats.Cut = true, true
+		t.undecided, t.stats.Cut = true, true
 		return fmt.Errorf("term %d, before its writes: %w", t.id.Number, cause)
 	}
 	t.fleet.ClearFailures(t.now())
@@ -135,12 +135,12 @@ func (t *termRun[W, T]) update() {
 	o := t.o
 	o.mu.Lock()
 	tasksChanged := o.tasks.snapshot(&o.expect, o.cfg.handoff)
-	membersChanged := o.workersOf != o.members.version
+	membersChanged := o.workersVersion != o.members.version
 	var names []W
 	var members []term.Member
 	if membersChanged {
-		o.workersOf = o.members.version
-		names, members = o.members.views()
+		o.workersVersion = o.members.version
+		names, members = o.members.current()
 	}
 	o.mu.Unlock()
 	if tasksChanged {

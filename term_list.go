@@ -302,11 +302,11 @@ func (l *listing[W, T]) finish(q *callQueue, i int, a answer[T], now time.Durati
 			l.cancel(a.err)
 		}
 	case a.err != nil && l.base.Err() != nil: // the leader cancelled it
-		calls.tell(l.base, &CallError[W, T]{Op: OpList, Worker: slot.name, Err: a.err})
+		calls.recordDeposed(l.base, &CallError[W, T]{Op: OpList, Worker: slot.name, Err: a.err})
 	case a.err != nil:
 		calls.tardy = true
 		slot.missed = &lateFailure{serial: w.Serial, at: l.began.Add(now), why: a.why}
-		calls.tell(l.base, &CallError[W, T]{Op: OpList, Worker: slot.name, Err: a.err})
+		calls.recordDeposed(l.base, &CallError[W, T]{Op: OpList, Worker: slot.name, Err: a.err})
 	default:
 		// The worker is fenced at this term and gets no write before the next one, so
 		// its answer will still be true then.

@@ -90,7 +90,7 @@ func (t *termRun[W, T]) publish(err error) *result[W, T] {
 	}
 	t.stats.Workers.Stuck = t.o.inflight.stuck(time.Now())
 	switch last := t.o.last.Load(); {
-	case !t.cut:
+	case !t.undecided:
 		t.countChanges()
 	case last != nil:
 		// What is missing is unknown, and zero would be a false all-clear.

@@ -97,7 +97,7 @@ func (w *writing[W, T]) write(ctx context.Context) error {
 	defer timer.Stop()
 	defer w.close()
 	for {
-		if err := w.o.inflight.told(); err != nil {
+		if err := w.o.inflight.takeDeposed(); err != nil {
 			w.cause = err
 		}
 		if w.cause == nil && ctx.Err() != nil {
@@ -258,7 +258,7 @@ func (w *writing[W, T]) close() {
 func (w *writing[W, T]) late(worker W, c *writeCall[T]) {
 	for i, err := range c.errs {
 		write := c.writes[i]
-		w.o.inflight.tell(w.ctx, &CallError[W, T]{Op: write.Op, Worker: worker, Task: write.Task, Err: err})
+		w.o.inflight.recordDeposed(w.ctx, &CallError[W, T]{Op: write.Op, Worker: worker, Task: write.Task, Err: err})
 	}
 }
 
@@ -365,8 +365,7 @@ func (w *writing[W, T]) learn(c *writeCall[T], i int, err error, answer handover
 		}
 	}
 	w.Ended(c.call.Worker, write, &term.Result{
-		Answer: answer, Err: err, TimedOut: timedOut, Ignored: unwanted || fencedOff(err),
-		Stopping: errors.Is(err, ErrStopping), Refused: errors.Is(err, ErrRejected), Silent: isTimeout(err),
+		Answer: answer, Err: err, TimedOut: timedOut, Ignored: unwanted || fencedOff(err), Silent: isTimeout(err),
 	}, term.Moment{Term: w.o.number, Time: now})
 }
 

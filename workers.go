@@ -29,8 +29,8 @@ type worker[W, T comparable] struct {
 
 // setMembers makes the members the workers of the fleet.
 func (o *Orchestrator[W, T]) setMembers(names []W, members []term.Member, now time.Time) {
-	o.fleet.Part(members)
-	gone := o.part()
+	o.fleet.Retain(members)
+	gone := o.dropGone()
 	o.inflight.forget(gone) // before a new worker of the same name joins
 	legacy := make(map[W]term.Set, len(gone))
 	for _, w := range gone {
@@ -49,8 +49,8 @@ func (o *Orchestrator[W, T]) setMembers(names []W, members []term.Member, now ti
 	}
 }
 
-// part removes the workers that are no longer in the fleet, and returns them.
-func (o *Orchestrator[W, T]) part() (gone []*worker[W, T]) {
+// dropGone removes the workers that are no longer in the fleet, and returns them.
+func (o *Orchestrator[W, T]) dropGone() (gone []*worker[W, T]) {
 	stay := make([]*worker[W, T], 0, len(o.fleet.Workers)) // listings may still read the old slice
 	for _, w := range o.workers {
 		if i := len(stay); i < len(o.fleet.Workers) && w.Worker == o.fleet.Workers[i] {

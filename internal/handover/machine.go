@@ -338,7 +338,7 @@ func (m *Machine) dropContinuing(i int32) bool {
 		m.finish(i, OutFailed)
 		return true
 	}
-	m.undecided(c.To)
+	m.freePlace(c.To)
 	m.giveBack(i)
 	return true
 }
@@ -371,8 +371,8 @@ func (m *Machine) giveBack(i int32) {
 	m.follow(i, back)
 }
 
-// undecided frees the place that a move took at its receiver.
-func (m *Machine) undecided(w int32) {
+// freePlace frees the place that a move took at its receiver.
+func (m *Machine) freePlace(w int32) {
 	m.workers[w].underway--
 	m.markCreditable(w)
 	m.wake(w)
@@ -485,11 +485,11 @@ func (m *Machine) answer(write Write, a Result, early bool) {
 		m.finish(i, outcomeOf(a))
 	case c.phase == first && a == Done:
 		if c.StartFirst {
-			m.undecided(c.To)
+			m.freePlace(c.To)
 		}
 		m.follow(i, second)
 	case write.Start:
-		m.undecided(c.To)
+		m.freePlace(c.To)
 		if a != Done {
 			m.failedMove(c.To)
 		}
@@ -502,7 +502,7 @@ func (m *Machine) answer(write Write, a Result, early bool) {
 		m.finish(i, outcomeOf(a))
 	default: // a stop
 		if c.phase == first {
-			m.undecided(c.To)
+			m.freePlace(c.To)
 		}
 		m.finish(i, outcomeOf(a))
 	}

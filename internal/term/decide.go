@@ -98,17 +98,17 @@ const (
 
 // decider makes decisions. It reuses its memory from term to term.
 type decider struct {
-	planner  rebalance.Planner
-	problem  rebalance.Problem
-	index    []int32 // planner's worker → fleet's
-	frozen   bool    // some worker is silent or late
-	capped   []int32 // the wanted instances, less those that the planner must not start
-	isCapped bool    // problem.Want is capped
-	suspects suspects
-	leaving  []leaving        // surplus copies whose stop failed
-	again    []rebalance.Pair // those of leaving that are outside the plan and stopped again
-	retries  []*Worker        // workers on which a failed stop may be tried again
-	stuck    []int32          // tasks that some worker failed to stop
+	planner   rebalance.Planner
+	problem   rebalance.Problem
+	index     []int32 // planner's worker → fleet's
+	frozen    bool    // some worker is silent or late
+	capped    []int32 // the wanted instances, less those that the planner must not start
+	isCapped  bool    // problem.Want is capped
+	suspects  suspects
+	leaving   []leaving        // surplus copies whose stop failed
+	stopAgain []rebalance.Pair // those of leaving that are outside the plan and stopped again
+	retries   []*Worker        // workers on which a failed stop may be tried again
+	stuck     []int32          // tasks that some worker failed to stop
 
 	fleet    *Fleet
 	breakers *breakers
@@ -203,7 +203,7 @@ func (d *decider) take(plan *rebalance.Plan) {
 		}
 		d.out.Changes = append(d.out.Changes, out)
 	}
-	for _, pair := range d.again {
+	for _, pair := range d.stopAgain {
 		d.out.Changes = append(d.out.Changes, Change{
 			Change: handover.Change{Task: pair.Task, From: d.at(pair.Worker), To: handover.None}, Reason: ReasonSurplus,
 		})
@@ -320,10 +320,10 @@ func (d *decider) after() []int {
 // it pauses.
 func (d *decider) order() {
 	d.stopThoseUnderWay()
-	alone := d.overlapping()
+	stopFirst := d.overlapping()
 	for i := range d.out.Changes {
 		c := &d.out.Changes[i]
-		c.StartFirst = d.expect.StartFirst[c.Task] && !alone[c.Task]
+		c.StartFirst = d.expect.StartFirst[c.Task] && !stopFirst[c.Task]
 		if c.To != handover.None {
 			c.Last = d.breakers.failing(c.Task)
 		}

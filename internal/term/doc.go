@@ -7,7 +7,7 @@
 //
 // The caller makes these calls on its [Fleet], in this order:
 //
-//  1. [Fleet.ForgetTasks] if the expected tasks changed, [Fleet.Part] and [Fleet.Join] if
+//  1. [Fleet.ForgetTasks] if the expected tasks changed, [Fleet.Retain] and [Fleet.Join] if
 //     the members did, and [Fleet.Begin].
 //  2. [Fleet.Answer] for each worker that answered, then [Fleet.ClearFailures].
 //  3. [Worker.NoAnswer] for each other worker (T3), then [Fleet.Judge], which declares

@@ -29,7 +29,7 @@ func Example() {
 			fmt.Printf("term %d: start task %d on worker %d\n", number, c.Task, f.Workers[call.Worker].Serial)
 			r := term.Result{Answer: handover.Done}
 			if call.Worker == 1 {
-				r = term.Result{Answer: handover.Refused, Refused: true, Err: fmt.Errorf("no disk")}
+				r = term.Result{Answer: handover.Refused, Err: fmt.Errorf("no disk")}
 			}
 			w.Ended(call.Worker, call.Writes[0], &r, now)
 			w.Machine.Done(call, []handover.Result{r.Answer}, false, false)

@@ -122,10 +122,10 @@ type unsettled struct {
 	// stops holds the stops that did not succeed, as long as their task is listed. While
 	// stopPause holds, none that failed is tried again.
 	stops map[int32]*stop
-	// gain is how many tasks the worker may gain in the term limited, because it could
-	// not begin all its starts in the term before.
-	gain    int32
-	limited uint64
+	// maxGain is how many tasks the worker may gain in term gainIn, because it could not
+	// begin all its starts, or failed several, in the term before.
+	maxGain int32
+	gainIn  uint64
 	// Missed is when a call last failed or used up its timeout, zero if an answer came
 	// after that. A worker that missed is silent, not late: a late one may not have
 	// been called.
@@ -161,7 +161,7 @@ func (w *Worker) Holds() int { return len(w.runs) + len(w.maybe) }
 // change.
 func (w *Worker) Listed() []int32 { return w.ids }
 
-// Legacy returns, after Part has removed w, the starts sent to it since its last answer
+// Legacy returns, after Retain has removed w, the starts sent to it since its last answer
 // that may have happened. The set must not change.
 func (w *Worker) Legacy() Set { return w.maybe }
 
@@ -199,9 +199,9 @@ type Member struct {
 	Draining bool
 }
 
-// Part removes the workers that are no longer members. Members are in ascending order
+// Retain removes the workers that are no longer members. Members are in ascending order
 // of their serials.
-func (f *Fleet) Part(members []Member) {
+func (f *Fleet) Retain(members []Member) {
 	var stay []*Worker
 	gone := make(map[uint64]bool)
 	for _, w := range f.Workers {
@@ -236,7 +236,7 @@ func (w *Worker) sinceAnswer() Set {
 	return starts
 }
 
-// Join adds the new members, after Part has removed the others. legacy returns, for the
+// Join adds the new members, after Retain has removed the others. legacy returns, for the
 // member at an index, the legacy of a removed worker of its name.
 //
 // A worker that takes the name of a removed one may run the tasks that were started on

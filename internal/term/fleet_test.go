@@ -70,7 +70,7 @@ func (w *world) write(changes []Change, answer func(at int32, start bool) handov
 		write := call.Writes[0]
 		r := Result{Answer: answer(call.Worker, write.Start)}
 		if r.Answer != handover.Done {
-			r.Err, r.Refused = errors.New("not done"), r.Answer == handover.Refused
+			r.Err = errors.New("not done")
 		}
 		task, runs := changes[write.Change].Task, w.runs[call.Worker]
 		switch {
@@ -275,7 +275,7 @@ func TestJoin_TakesTheLegacy(t *testing.T) {
 	gone := w.Workers[0]
 	started := slices.Clone(gone.runs)
 	members := []Member{{Serial: 2}, {Serial: 3}}
-	w.Part(members)
+	w.Retain(members)
 	require.Len(t, w.Workers, 1)
 	w.Join(members, w.now.Time, func(i int) Set {
 		require.Equal(t, 1, i)
@@ -283,7 +283,7 @@ func TestJoin_TakesTheLegacy(t *testing.T) {
 	})
 	require.Equal(t, started, w.Workers[1].holds())
 	require.False(t, w.Workers[1].initial)
-	w.Part(nil)
+	w.Retain(nil)
 	require.Empty(t, w.Workers)
 }
 

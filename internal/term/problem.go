@@ -16,7 +16,7 @@ func (d *decider) pose() {
 	p.Want, p.MaxMoves = d.expect.Instances, d.cfg.MaxMoves
 	p.States, p.Running, p.MaxGain, p.Pinned = p.States[:0], p.Running[:0], nil, nil
 	p.Forbidden, p.MoveLast, d.index = p.Forbidden[:0], p.MoveLast[:0], d.index[:0]
-	d.leaving, d.again, d.retries = d.leaving[:0], d.again[:0], d.retries[:0]
+	d.leaving, d.stopAgain, d.retries = d.leaving[:0], d.stopAgain[:0], d.retries[:0]
 	d.frozen, d.isCapped = false, false
 	d.limitMoves()
 	d.findSuspects()
@@ -60,7 +60,7 @@ func (d *decider) pose() {
 		d.fleet.flags[task] &^= taskStuck
 	}
 	d.forbid()
-	d.leave()
+	d.removeLeaving()
 	if d.frozen {
 		if w := d.fleet.neverAnswered(); w != nil {
 			d.capWant(w)
@@ -116,7 +116,7 @@ func (d *decider) limits() []int32 {
 		}
 		open++
 		pause, ok := d.breakers.quarantined(w.Serial)
-		if !ok && w.limited != d.now.Term {
+		if !ok && w.gainIn != d.now.Term {
 			continue
 		}
 		if limits == nil {
@@ -127,7 +127,7 @@ func (d *decider) limits() []int32 {
 		}
 		switch {
 		case !ok:
-			limits[i] = w.gain
+			limits[i] = w.maxGain
 			slow++
 		case pause.active(d.now):
 			limits[i] = 0
@@ -199,12 +199,12 @@ func (d *decider) held(w *Worker, at int32, state rebalance.State) (held []int32
 	return slices.Concat(held, late, pins), int32(len(pins))
 }
 
-// leave removes surplus copies whose stop failed, and may still happen, from the tasks of
-// their workers. Otherwise another copy would stop in their place, and then they would
-// stop too. They are also removed in the terms in which their stop is tried again;
-// otherwise a healthy task would move there and back. If there are any, leave takes a
-// pass over all instances.
-func (d *decider) leave() {
+// removeLeaving removes surplus copies whose stop failed, and may still happen, from the
+// tasks of their workers. Otherwise another copy would stop in their place, and then they
+// would stop too. They are also removed in the terms in which their stop is tried again;
+// otherwise a healthy task would move there and back. If there are any, removeLeaving
+// takes a pass over all instances.
+func (d *decider) removeLeaving() {
 	if len(d.leaving) == 0 {
 		return
 	}
@@ -235,7 +235,7 @@ func (d *decider) leave() {
 			p.Pinned[pair.Worker]--
 		}
 		if x.retry {
-			d.again = append(d.again, pair)
+			d.stopAgain = append(d.stopAgain, pair)
 		}
 	}
 }

@@ -98,7 +98,7 @@ func (f *Fleet) Snapshot(d *Decision, t *Tasks, term uint64) *Snapshot {
 			Serial: w.Serial, State: w.State, Draining: w.Draining, Heard: w.Heard, initial: w.initial,
 			Repeats: w.Duplicates > 0, Since: w.Since,
 		}
-		if len(w.maybe) > 0 || len(w.stops) > 0 || w.limited > term || !w.Missed.IsZero() {
+		if len(w.maybe) > 0 || len(w.stops) > 0 || w.gainIn > term || !w.Missed.IsZero() {
 			s.Workers[i].unsettled = w.clone(same)
 		}
 		if len(w.acked) == 0 && w.Duplicates == 0 {

@@ -43,7 +43,7 @@ func (f *Fleet) stopFailed(w *Worker, task int32, surplus bool, r *Result, now M
 		w.stops[task] = s
 	}
 	s.surplus, s.err = surplus, r.Err
-	s.stopping, s.refused = r.Stopping, r.Refused
+	s.stopping, s.refused = r.Answer == handover.Stopping, r.Answer == handover.Refused
 	if !s.stopping || now.Time.Sub(s.since) >= 3*f.cfg.Timeout {
 		s.failures++
 		s.turn = now.Term

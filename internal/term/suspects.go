@@ -27,12 +27,12 @@ type suspects struct {
 
 // suspect is a task that fails to start on more than one worker.
 type suspect struct {
-	Task    int32
-	Last    uint64 // the worker that failed last
-	Pause   Pause
-	copies  int32 // on workers that are not lost
-	missing int32
-	leaving []int32 // draining workers that run it, by index in the fleet
+	Task      int32
+	Last      uint64 // the worker that failed last
+	Pause     Pause
+	copies    int32 // on workers that are not lost
+	missing   int32
+	drainFrom []int32 // draining workers that run it, by index in the fleet
 }
 
 // findSuspects collects the suspects that miss an instance or run on a draining worker. A
@@ -69,13 +69,13 @@ func (d *decider) findSuspects() {
 			x := &s.all[s.of[task]]
 			x.copies++
 			if w.Draining && !w.isFrozen() && !slices.Contains(w.ids[len(w.ids)-w.pins:], task) {
-				x.leaving = append(x.leaving, int32(i))
+				x.drainFrom = append(x.drainFrom, int32(i))
 			}
 		}
 	}
 	kept := s.all[:0]
 	for _, x := range s.all {
-		if x.copies >= d.expect.Instances[x.Task] && len(x.leaving) == 0 && !x.Pause.active(d.now) {
+		if x.copies >= d.expect.Instances[x.Task] && len(x.drainFrom) == 0 && !x.Pause.active(d.now) {
 			d.fleet.flags[x.Task] &^= taskSuspect
 			delete(s.of, x.Task)
 			continue
@@ -144,10 +144,10 @@ func (d *decider) trySuspects() {
 		if x.missing > 0 {
 			// While an instance is missing, its tries show when the task starts again.
 			// A running one is not risked.
-			x.leaving = nil
+			x.drainFrom = nil
 		}
 		d.startSuspect(x, places, &next)
-		for _, from := range x.leaving {
+		for _, from := range x.drainFrom {
 			if x.Pause.active(d.now) || d.problem.MaxMoves == 0 || d.stops(x.Task, from) {
 				break
 			}

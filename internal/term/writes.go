@@ -54,9 +54,8 @@ type Result struct {
 	TimedOut bool
 	// Ignored: neither the task nor the worker caused the failure.
 	Ignored bool
-	// Stopping: a stop is under way. Refused: it will not happen. Silent: its own time
-	// was up.
-	Stopping, Refused, Silent bool
+	// Silent: the write itself had no answer by its deadline.
+	Silent bool
 }
 
 // Ended records the result of a write to a worker.
@@ -178,7 +177,7 @@ func (w *Writes) limitGains(next uint64) {
 	}
 	for serial, n := range failed {
 		if worker := w.fleet.bySerial(serial); n > 1 && started[serial] == 0 && worker != nil {
-			worker.gain, worker.limited = 0, next
+			worker.maxGain, worker.gainIn = 0, next
 		}
 	}
 	for i := range w.changes {
@@ -189,7 +188,7 @@ func (w *Writes) limitGains(next uint64) {
 		_, skip := w.Machine.Outcome(i)
 		if skip == handover.WindowClosed || skip == handover.WorkerTimedOut {
 			worker := w.fleet.Workers[c.To]
-			worker.gain, worker.limited = max(1, started[worker.Serial]), next
+			worker.maxGain, worker.gainIn = max(1, started[worker.Serial]), next
 		}
 	}
 }
