@@ -139,7 +139,7 @@ func TestT15_BadInput_Expectations(t *testing.T) {
 	}
 }
 
-// A name that is not equal to itself could be added, and never be found again.
+// A name that does not equal itself could be added, but never be found again.
 func TestT15_BadInput_NameNotEqualToItself(t *testing.T) {
 	o, err := orchestrator.New(communicator.Func[float64, float64]{})
 	require.NoError(t, err)
@@ -221,8 +221,7 @@ func badNames() map[string]any {
 	}
 }
 
-// Methods that take such a name return an error or do nothing, and the
-// Orchestrator can be used afterwards.
+// Methods return an error for such a name, or ignore it. The Orchestrator remains usable.
 func TestT15_BadInput_NamesThatCannotBeCompared(t *testing.T) {
 	type leader = orchestrator.Orchestrator[any, any]
 	for name, bad := range badNames() {
@@ -249,8 +248,8 @@ func TestT15_BadInput_NamesThatCannotBeCompared(t *testing.T) {
 	}
 }
 
-// An answer with such a name counts as a failed call, also where it comes after
-// its term has gone on.
+// An answer with such a name counts as a failed call, even if it arrives after the end of
+// the listing.
 func TestT15_BadInput_ListedNamesThatCannotBeCompared(t *testing.T) {
 	for name, bad := range badNames() {
 		for _, late := range []bool{false, true} {

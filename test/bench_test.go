@@ -1,6 +1,6 @@
 package test
 
-// The worst cases of each step of a term, in two sizes, on a Communicator that costs
+// The worst case of each step of a term, in two sizes, on a Communicator that costs
 // almost nothing. If ten times the size takes much more than ten times the time, a step
 // is quadratic. Module bench measures ordinary terms.
 
@@ -23,8 +23,8 @@ import (
 
 var large = size{1_000_000, 10_000}
 
-// BenchmarkWorstRefused makes every worker refuse every start for three terms, so
-// that every task is suspect, and then none, until all tasks run.
+// BenchmarkWorstRefused makes every worker refuse every start for three terms, so that
+// every task is suspect. Then the workers accept all starts until all tasks run.
 func BenchmarkWorstRefused(b *testing.B) {
 	for _, s := range []size{{10_000, 100}, {100_000, 1_000}} {
 		b.Run(s.String(), func(b *testing.B) {
@@ -53,11 +53,11 @@ func BenchmarkWorstRefused(b *testing.B) {
 
 var errAway = errors.New("away")
 
-// BenchmarkWorstLists has nothing to change, and still much to do: every worker
-// answers in another order, or every task has another name, or half of the
-// workers are silent, or half of the answers come late and in another order.
-// x-scan is in multiples of the integer scan; look-ups miss the caches that the
-// smaller size still fits into.
+// BenchmarkWorstLists measures terms without changes whose lists take the longest to
+// read: every worker answers in another order, every task has another name, half of the
+// workers are silent, or half of the answers come late and in another order. x-scan is in
+// multiples of the scan of the integers. Look-ups miss the caches that the smaller size
+// still fits into.
 func BenchmarkWorstLists(b *testing.B) {
 	for _, s := range []size{{100_000, 1_000}, large} {
 		b.Run("shuffled/"+s.String(), func(b *testing.B) {
@@ -201,9 +201,9 @@ func BenchmarkWorstWrites(b *testing.B) {
 	}
 }
 
-// BenchmarkWorstSwapped expects other tasks in place of those that run, where the
-// stops timed out once, so that they come after the starts, and the starts have
-// unknown outcomes: each stop then looks for its task among those starts.
+// BenchmarkWorstSwapped replaces the expected tasks. The stops time out once, so they
+// come after the starts, whose outcomes are unknown. Each stop then looks for its task
+// among those starts.
 func BenchmarkWorstSwapped(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
@@ -229,8 +229,8 @@ func BenchmarkWorstSwapped(b *testing.B) {
 	}
 }
 
-// swapped is a worker of which the first Apply times out, and that then stops
-// what it is told to, and leaves open whether it starts anything.
+// swapped is a worker whose first Apply times out. Later it carries out stops, and leaves
+// the outcome of starts unknown.
 type swapped struct {
 	orchestrator.Communicator[string, string]
 	old   []string
@@ -299,8 +299,8 @@ type benchFleet struct {
 	tasks   []orchestrator.Task[string]
 }
 
-// benchWorker holds the answers of a worker to List: two copies of its list in turn,
-// which share no memory, as if they came over a network; or always the same slice.
+// benchWorker holds the answers of a worker to List. They are two copies of its list in
+// turn, which share no memory, as if they came over a network; or always the same slice.
 type benchWorker struct {
 	copies [2][]string
 	turn   int
@@ -308,8 +308,8 @@ type benchWorker struct {
 	waits  bool  // for the gate, before it answers
 }
 
-// at returns a worker by its name, which ends in its number. It does without a
-// map, so that the Communicator costs almost nothing.
+// at returns a worker by its name, which ends in its number. It uses no map, so that the
+// Communicator costs almost nothing.
 func (f *benchFleet) at(name string) *benchWorker {
 	i := 0
 	for _, digit := range []byte(name[len(name)-5:]) {
@@ -329,7 +329,8 @@ func (f *benchFleet) List(_ context.Context, worker string) ([]string, error) {
 	return w.copies[w.turn], w.err
 }
 
-// The slices handed out are not changed (C2).
+// Add implements orchestrator.Communicator. It does not change the slices that List
+// returned (C2).
 func (f *benchFleet) Add(_ context.Context, worker, task string) error {
 	switch {
 	case f.refuses:

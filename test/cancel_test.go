@@ -18,8 +18,8 @@ import (
 
 var errShutdown = errors.New("the leader is deployed anew")
 
-// cutAt has ctx end with a cause when a call for which when says yes has been
-// made, before it is answered. It returns ctx.
+// cutAt returns a context that ends with a cause when the first call for which when
+// returns true is made, before the call is answered.
 func (f *fleet) cutAt(cause error, when func(call) bool) context.Context {
 	ctx, cancel := context.WithCancelCause(f.t.Context())
 	f.t.Cleanup(func() { cancel(nil) })
@@ -74,7 +74,7 @@ func TestT6_DoneByDeadline(t *testing.T) {
 	})
 }
 
-// A context that ends as the last worker answers has ended before the writes.
+// A context that ends when the last worker answers has ended before the writes.
 func TestT6_DoneBetweenListingAndWrites(t *testing.T) {
 	for i := range 20 {
 		t.Run(fmt.Sprint(i), bubble(given{workers: 3, expected: 6}, func(t *testing.T, f *fleet) {
@@ -85,8 +85,7 @@ func TestT6_DoneBetweenListingAndWrites(t *testing.T) {
 	}
 }
 
-// What was cut short in its listing does not make a worker look silent or late to
-// the term right behind it.
+// The term after a cancelled listing finds no worker silent or late because of it.
 func TestT6_TheNextTermIsAWholeOne(t *testing.T) {
 	inBubble(t, given{workers: 3, running: 6, opts: options{orchestrator.WithGracePeriod(0)}}, func(t *testing.T, f *fleet) {
 		f.Slow(timeout/20, "w3")
@@ -99,7 +98,7 @@ func TestT6_TheNextTermIsAWholeOne(t *testing.T) {
 	})
 }
 
-// What has begun is carried through under its own deadlines; nothing new
+// Changes that have begun are completed under their own deadlines. No other change
 // begins.
 func TestT6_DoneDuringTheWrites(t *testing.T) {
 	for _, handoff := range []orchestrator.Handoff{orchestrator.StopThenStart, orchestrator.StartThenStop} {
@@ -131,8 +130,8 @@ func TestT6_DoneDuringTheWrites(t *testing.T) {
 	}
 }
 
-// A stopped task whose start is refused is given back, also when the leader is
-// on its way out.
+// A stopped task whose start is refused is given back, even if the leader's context has
+// ended.
 func TestT6_GiveBackIsCarriedThrough(t *testing.T) {
 	inBubble(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
 		f.join("w2")
@@ -152,7 +151,7 @@ func TestT6_GiveBackIsCarriedThrough(t *testing.T) {
 	})
 }
 
-// Nothing begins after the context has ended, not even in the same instant.
+// No change begins after the context has ended, not even at the same instant.
 func TestT6_NothingBeginsOnceDone(t *testing.T) {
 	for i := range 20 {
 		t.Run(fmt.Sprint(i), bubble(given{workers: 1, expected: 20}, func(t *testing.T, f *fleet) {
@@ -180,8 +179,8 @@ func TestT6_DeposedCancelsAtOnce(t *testing.T) {
 	})
 }
 
-// A worker that knows of a higher epoch ends the term like the context does,
-// and nothing is given back: that is for the other leader to do.
+// A worker that knows a higher epoch ends the term like the context does. The leader
+// gives nothing back, because its successor decides where the task runs.
 func TestT6_WorkerSaysDeposed(t *testing.T) {
 	for _, op := range []orchestrator.Op{orchestrator.OpList, orchestrator.OpRemove, orchestrator.OpAdd} {
 		t.Run(op.String(), bubble(given{workers: 1, running: 6}, func(t *testing.T, f *fleet) {
@@ -197,7 +196,7 @@ func TestT6_WorkerSaysDeposed(t *testing.T) {
 	}
 }
 
-// One worker that knows is enough, whatever the others answer.
+// One answer of ErrDeposed is enough, whatever the other workers answer.
 func TestT6_OneWorkerThatListsSaysDeposed(t *testing.T) {
 	inBubble(t, given{workers: 3, running: 3}, func(t *testing.T, f *fleet) {
 		f.join("w4")
@@ -213,7 +212,7 @@ func TestT6_OneWorkerThatListsSaysDeposed(t *testing.T) {
 	})
 }
 
-// A deposed leader does not even wait for calls that ignore their context.
+// A deposed leader does not wait for calls that ignore their context.
 func TestT6_DeposedDoesNotWait(t *testing.T) {
 	inBubble(t, given{workers: 2, expected: 2}, func(t *testing.T, f *fleet) {
 		over := make(chan struct{})
@@ -235,7 +234,7 @@ func TestT6_DeposedDoesNotWait(t *testing.T) {
 	})
 }
 
-// Waiting for another term's end is part of the term.
+// A context may end while NextTerm waits for the end of another term.
 func TestT6_DoneWhileAnotherTermRuns(t *testing.T) {
 	inBubble(t, given{workers: 1}, func(t *testing.T, f *fleet) {
 		f.Slow(5*time.Second, "w1")
@@ -248,8 +247,8 @@ func TestT6_DoneWhileAnotherTermRuns(t *testing.T) {
 	})
 }
 
-// A term that ended before it could plan gives no false all-clear: it counts
-// what the term before it did, and where there was none, all is missing.
+// A term that ended before it could plan has the counts of the term before it. Without an
+// earlier term, every instance is missing.
 func TestT6_StatisticsOfACutTerm(t *testing.T) {
 	inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		f.run("w1", "a b")
@@ -277,8 +276,8 @@ func TestT6_StatisticsOfACutTerm(t *testing.T) {
 
 var errEpoch7 = fmt.Errorf("epoch 7: %w", orchestrator.ErrDeposed)
 
-// lateDeposition starts a fleet of which w2 is silent, so that no term waits for
-// it, and says after a second that it knows a higher epoch.
+// lateDeposition starts a fleet in which w2 is silent, so that no term waits for it, and
+// returns ErrDeposed a second after the call.
 func lateDeposition(t *testing.T) *fleet {
 	t.Helper()
 	f := newFleet(t, given{workers: 3})
@@ -318,7 +317,7 @@ func TestT6_DeposedBetweenTerms(t *testing.T) {
 	})
 }
 
-// It may also come while a later term asks what the workers run.
+// The ErrDeposed may also arrive while a later term lists the workers.
 func TestT6_DeposedWhileTheNextTermLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := lateDeposition(t)
@@ -328,7 +327,7 @@ func TestT6_DeposedWhileTheNextTermLists(t *testing.T) {
 	})
 }
 
-// Where it comes during the writes, these end at once.
+// If it arrives during the writes, they end immediately.
 func TestT6_DeposedDuringTheWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := lateDeposition(t)
@@ -354,7 +353,7 @@ func TestT6_DeposedDuringTheWrites(t *testing.T) {
 	})
 }
 
-// A write whose time was up says so too, where its term goes on.
+// A write may return ErrDeposed after its deadline, while its term continues.
 func TestT6_DeposedByAnEarlierWrite(t *testing.T) {
 	onBothWires(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
 		f.join("w2")
@@ -378,7 +377,7 @@ func TestT6_DeposedByAnEarlierWrite(t *testing.T) {
 	})
 }
 
-// And where its term is over.
+// It may also do so after the end of its term.
 func TestT6_DeposedByAWriteOfThePastTerm(t *testing.T) {
 	onBothWires(t, given{workers: 1, expected: 1}, func(t *testing.T, f *fleet) {
 		f.intercept(on(orchestrator.OpAdd, "", "", func(context.Context) error {
@@ -392,7 +391,7 @@ func TestT6_DeposedByAWriteOfThePastTerm(t *testing.T) {
 	})
 }
 
-// Who has cut its calls off itself has not been told of anything by that.
+// A call that the leader itself cancelled because it is deposed does not depose it again.
 func TestT6_DeposedByItsContextOnly(t *testing.T) {
 	inBubble(t, given{workers: 2, expected: 2}, func(t *testing.T, f *fleet) {
 		ctx := cancelledAfter(t, time.Second, orchestrator.ErrDeposed)
@@ -404,7 +403,7 @@ func TestT6_DeposedByItsContextOnly(t *testing.T) {
 	})
 }
 
-// A worker that knows a higher epoch ends the term. The other calls are cancelled.
+// A worker that knows a higher epoch ends the term, and the other calls are cancelled.
 func TestT6_DeposedWhileOthersAreYetToAnswer(t *testing.T) {
 	inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
 		f.term()

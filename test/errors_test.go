@@ -25,8 +25,8 @@ func TestT11_NothingFailed(t *testing.T) {
 	})
 }
 
-// A silent worker, a start and a stop that failed: each of them is there, as
-// what it was.
+// A silent worker, a failed start and a failed stop are each reported with their call and
+// cause.
 func TestT11_EveryFailureIsThere(t *testing.T) {
 	onBothWires(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
 		errStop := errors.New("will not stop")
@@ -89,7 +89,7 @@ func TestT11_ATermWithFailuresIsWhole(t *testing.T) {
 	})
 }
 
-// Silent workers are failures like others, in the order they were added.
+// Silent workers come in the order in which they were added.
 func TestT11_SilentWorkers(t *testing.T) {
 	inBubble(t, given{workers: 4}, func(t *testing.T, f *fleet) {
 		f.term()
@@ -117,7 +117,8 @@ func TestT11_StoppingIsNoFailure(t *testing.T) {
 	})
 }
 
-// A task that does not stop is named, and its stop tried in vain is no news.
+// The error names a task whose stop timed out. A stop that is still under way is not
+// reported again.
 func TestT11_ATaskThatDoesNotStop(t *testing.T) {
 	inBubble(t, given{workers: 1, running: 3}, func(t *testing.T, f *fleet) {
 		hung := map[string]bool{"t1": true}
@@ -152,8 +153,8 @@ func TestT11_ATaskThatDoesNotStop(t *testing.T) {
 	})
 }
 
-// A task that is taken off while a term is about to start it: that this is refused
-// then is no failure, as it would be of a task that is wanted.
+// A task is removed while a term is about to start it. If its start is then refused, that
+// is not a failure; for an expected task it would be.
 func TestT11_AStartOfATaskThatIsRemoved(t *testing.T) {
 	onBothWires(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.AddTask("off"))
@@ -176,7 +177,7 @@ func TestT11_AStartOfATaskThatIsRemoved(t *testing.T) {
 	})
 }
 
-// What cut the term short comes first.
+// The cause that cut the term short comes first.
 func TestT11_TheCauseComesFirst(t *testing.T) {
 	inBubble(t, given{workers: 2, expected: 6}, func(t *testing.T, f *fleet) {
 		f.refuse(orchestrator.OpAdd, "w2", "", errRejected)
@@ -196,8 +197,8 @@ func TestT11_TheCauseComesFirst(t *testing.T) {
 	})
 }
 
-// A deposed leader sends nothing more, and says of every change whether it had
-// begun: of those that were waiting for their turn no outcome is unknown.
+// A deposed leader sends nothing more. No change that had not begun has an unknown
+// outcome.
 func TestT11_WhatADeposedLeaderDidNotBegin(t *testing.T) {
 	onBothWires(t, given{workers: 4, running: 40}, func(t *testing.T, f *fleet) {
 		f.join("w5")
@@ -220,7 +221,7 @@ func TestT11_WhatADeposedLeaderDidNotBegin(t *testing.T) {
 	})
 }
 
-// However much fails, the text stays short.
+// The text stays short, however many calls fail.
 func TestT11_TheTextIsBounded(t *testing.T) {
 	inBubble(t, given{workers: 2, expected: 2000}, func(t *testing.T, f *fleet) {
 		f.failAdds(errRejected)
@@ -262,8 +263,8 @@ func (loopError) Error() string { return "loop" }
 
 func (e loopError) Unwrap() error { return e }
 
-// brokenErrors returns errors that must not end the leader's process. The keys say
-// what is wrong with them.
+// brokenErrors returns errors that must not end the leader's process, by what is wrong
+// with them.
 func brokenErrors() map[string]error {
 	ownText, ownBranch := new(brokenError), new(brokenError)
 	ownText.text = func() string { panic(ownText) }
@@ -286,7 +287,7 @@ func brokenErrors() map[string]error {
 	}
 }
 
-// requireReadable checks that all that a term has left can be read.
+// requireReadable checks that all results of a term can be read.
 func requireReadable(t *testing.T, f *fleet, err error) {
 	t.Helper()
 	require.NotEmpty(t, err.Error())
@@ -297,8 +298,8 @@ func requireReadable(t *testing.T, f *fleet, err error) {
 	require.NoError(t, jsonErr)
 }
 
-// An error with a method that panics counts as a panic of its call, and leaves the
-// others alone, also those in the same Apply.
+// An error with a method that panics counts as a panic of its call. It does not affect
+// other calls, nor other writes of the same Apply.
 func TestT11_BrokenErrors(t *testing.T) {
 	for name, broken := range brokenErrors() {
 		for _, op := range []orchestrator.Op{orchestrator.OpList, orchestrator.OpAdd, orchestrator.OpRemove} {
@@ -356,8 +357,7 @@ func TestT11_BrokenCauses(t *testing.T) {
 	}
 }
 
-// An error that works reaches the caller as the value that it was, also where it
-// cannot be compared.
+// Every other error reaches the caller as the same value, even if it cannot be compared.
 func TestT11_OtherErrorsStayAsTheyAre(t *testing.T) {
 	onBothWires(t, given{workers: 1, expected: 1}, func(t *testing.T, f *fleet) {
 		f.failAdds(listError{nil, errBoom, orchestrator.ErrRejected})
@@ -376,8 +376,8 @@ func (e listError) Error() string { return fmt.Sprint([]error(e)) }
 
 func (e listError) Unwrap() []error { return e }
 
-// A worker that answers with a long text does not fill the leader's memory, nor
-// the errors of later terms.
+// A long text in an answer fills neither the leader's memory nor the errors of later
+// terms.
 func TestT11_TheTextOfASilenceIsBounded(t *testing.T) {
 	inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		f.Refuse(func(_ orchestrator.Op, worker, _ string) error {
@@ -431,8 +431,8 @@ const noCalls = `{
 	"seconds": {"count": 0, "sum_ns": 0, "buckets": [0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]}
 }`
 
-// What a term leaves can be marshalled, failures and all, and lists are lists
-// also where they are empty.
+// All results of a term can be marshalled, with failures too. Empty lists are lists, not
+// null.
 func TestPlan_JSONOfATerm(t *testing.T) {
 	inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		f.failAdds(errRejected, "w2")

@@ -1,6 +1,6 @@
 package test
 
-// T1 and T12: what is expected, and what can be read.
+// T1 and T12: the expectations, and what can be read during and after a term.
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// changeEverything calls each method that changes what is expected.
+// changeEverything calls each method that changes the expectations.
 func (f *fleet) changeEverything() {
 	f.t.Helper()
 	require.NoError(f.t, f.AddTask("new"))
@@ -187,8 +187,8 @@ func TestT12_ReadsTheTermBeforeDuringATerm(t *testing.T) {
 	})
 }
 
-// A lost worker runs nothing, as far as the leader knows. Its tasks are those of
-// other workers now.
+// A lost worker has no tasks in LastActual, because they run elsewhere. LastTasks holds
+// them.
 func TestT12_ALostWorkerHasLastTasks(t *testing.T) {
 	inBubble(t, given{workers: 4, running: 20}, func(t *testing.T, f *fleet) {
 		before := f.RunsOn("w2")
@@ -222,7 +222,7 @@ func TestT12_ALostWorkerHasLastTasks(t *testing.T) {
 	})
 }
 
-// Anything comparable is a name.
+// A name may be of any comparable type.
 func TestNew_NamesOfAnyType(t *testing.T) {
 	type shard struct{ Topic, Partition int }
 	lists := make(map[int][]shard)
@@ -265,8 +265,8 @@ func TestListExpectedTasks(t *testing.T) {
 	require.Empty(t, o.ListExpectedTasks())
 }
 
-// A worker drains if it was added so, or if DrainWorker says so, and only the
-// same way takes that back.
+// A worker drains if it was added as draining or after DrainWorker. Each is undone only
+// by its counterpart.
 func TestDraining(t *testing.T) {
 	added := func(f *fleet) error { return f.AddWorker("w2", orchestrator.WithWorkerDraining()) }
 	addedOpen := func(f *fleet) error { return f.AddWorker("w2") }
@@ -317,7 +317,7 @@ func TestDraining(t *testing.T) {
 	}
 }
 
-// Every function of WithStats hears of every term, and of nothing else.
+// Every function of WithStats is called once for each term, and at no other time.
 func TestWithStats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var heard []string
@@ -335,7 +335,7 @@ func TestWithStats(t *testing.T) {
 	})
 }
 
-// A quiet term logs nothing above Debug, and what happens is logged.
+// A term without changes logs nothing above Debug. Changes and failures are logged.
 func TestWithLogger(t *testing.T) {
 	inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
 		require.Len(t, f.log.lines(`"level":"INFO"`, `"term":1`), 1)

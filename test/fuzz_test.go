@@ -1,6 +1,6 @@
 package test
 
-// Settings, changes and answers drawn from bytes, and what every term must satisfy.
+// Settings, changes and answers drawn from bytes, and what must hold after every term.
 
 import (
 	"context"
@@ -22,8 +22,8 @@ import (
 	"github.com/f8949c05/orchestrator/communicator"
 )
 
-// FuzzTerm reads settings, changes and answers out of bytes, and checks what
-// each term publishes.
+// FuzzTerm reads settings, changes and answers from bytes, and checks what each term
+// publishes.
 func FuzzTerm(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0x00, 3, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
@@ -37,8 +37,8 @@ func FuzzTerm(f *testing.F) {
 	})
 }
 
-// FuzzOptions gives New and AddTask any values: each is refused with ErrInvalid,
-// or taken, and then a term runs.
+// FuzzOptions gives New and AddTask any values: each is refused with ErrInvalid, or
+// accepted, and then a term runs.
 func FuzzOptions(f *testing.F) {
 	f.Add(int64(0), int64(0), int64(0), int64(0), 0, 0, 0.5, int8(0), uint64(0), 1, "t")
 	f.Add(int64(-1), int64(-1), int64(-1), int64(-1), -1, -1, -0.1, int8(-1), uint64(1), -1, "")
@@ -78,8 +78,8 @@ func FuzzOptions(f *testing.F) {
 	})
 }
 
-// FuzzPlanText gives a plan any names: its table has a line for each thing that
-// it tells of, and its JSON is valid.
+// FuzzPlanText gives a plan any names: its table has a line for each element, and its
+// JSON is valid.
 func FuzzPlanText(f *testing.F) {
 	f.Add("w", "t", "an error", "missing", 3, uint8(1))
 	f.Add("", "\t\n\v\f\x1b[0m", "\xff", "", 60, uint8(255))
@@ -147,7 +147,7 @@ type listed struct {
 	pins  int
 }
 
-// sent is when a write was sent.
+// sent is the time at which a write was sent.
 type sent struct {
 	term uint64
 	at   time.Time
@@ -209,7 +209,7 @@ func (b *drawn) run() {
 	synctest.Wait()
 }
 
-// change changes what is expected, and lets time pass.
+// change changes the expectations, and lets time pass.
 func (b *drawn) change() {
 	task, worker := drawnTasks[b.next(len(drawnTasks))], drawnWorkers[b.next(len(drawnWorkers))]
 	switch b.next(9) {
@@ -280,7 +280,7 @@ func (b *drawn) hypothesis() (h orchestrator.Hypothesis[string, string]) {
 	return h
 }
 
-// term runs one and checks what it leaves behind.
+// term runs a term and checks its results.
 func (b *drawn) term() {
 	b.mu.Lock()
 	for w, lists := range b.answers {
@@ -321,8 +321,8 @@ func (b *drawn) term() {
 	b.checkText(p)
 }
 
-// noteInitial notes the workers of the first term that had any. Those that have been
-// heard since are removed.
+// noteInitial notes the workers of the first term that had any, and removes those that
+// have answered since.
 func (b *drawn) noteInitial() {
 	states := b.o.LastActual()
 	if b.initial == nil && len(states) > 0 {
@@ -338,7 +338,7 @@ func (b *drawn) noteInitial() {
 	}
 }
 
-// checkPlan checks a plan against what is expected.
+// checkPlan checks a plan against the expectations.
 func (b *drawn) checkPlan(p plan) {
 	t, s := b.t, p.Stats
 	wanted := make(map[string]int)
@@ -396,8 +396,8 @@ func (b *drawn) checkPlan(p plan) {
 	}
 }
 
-// checkActual checks that LastActual is what the workers answered (T12), and that
-// nothing was started that a silent worker holds (T4).
+// checkActual checks that LastActual is what the workers answered (T12), and that no task
+// started that a silent worker may run (T4).
 func (b *drawn) checkActual(p plan) {
 	t := b.t
 	b.mu.Lock()
@@ -463,8 +463,7 @@ func (b *drawn) checkActual(p plan) {
 	}
 }
 
-// apply returns what a worker runs that listed something and acknowledged
-// writes since, in order.
+// apply returns what a worker runs after an answer and acknowledged writes, in order.
 func apply(list []string, writes []orchestrator.Write[string]) []string {
 	runs := slices.Clone(list)
 	for _, w := range writes {
@@ -537,7 +536,7 @@ func (b *drawn) write(ctx context.Context, op orchestrator.Op, worker, task stri
 	return err
 }
 
-// mayRun notes that a start may have happened. The lock is held.
+// mayRun notes that a start may have happened. The caller holds the lock.
 func (b *drawn) mayRun(ctx context.Context, worker, task string) {
 	if b.maybe[worker] == nil {
 		b.maybe[worker] = make(map[string]sent)
@@ -576,7 +575,7 @@ func (b *drawn) misbehave(ctx context.Context, kind int) error {
 	return nil
 }
 
-// drawnApplier answers for several writes, and sometimes for another number.
+// drawnApplier answers several writes, sometimes with the wrong number of answers.
 type drawnApplier struct{ *drawn }
 
 // Apply implements orchestrator.Applier.

@@ -1,6 +1,6 @@
 package test
 
-// T8: moves that fail half-way, and what is given back.
+// T8: moves that fail half-way, and give-backs.
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// If the first half fails, the second is not sent: under StopThenStart the task
-// goes on at its old place, under StartThenStop too.
+// If the first half of a move fails, the second is not sent, and the task keeps running
+// on its old worker, whatever the handoff.
 func TestT8_FailedFirstHalf(t *testing.T) {
 	for name, c := range map[string]struct {
 		handoff orchestrator.Handoff
@@ -50,8 +50,8 @@ func TestT8_FailedFirstHalf(t *testing.T) {
 	}
 }
 
-// A stop that fails half-way under StartThenStop leaves the task at both places. The
-// old copy is stopped when the pause of its stop is over, and nothing else moves.
+// If the stop under StartThenStop fails, the task runs on both workers. The old copy is
+// stopped when the pause of its stop has ended, and nothing else moves.
 func TestT8_StartThenStop_StopFails(t *testing.T) {
 	for name, heals := range map[string]bool{"once": true, "twice": false} {
 		t.Run(name, bothWires(given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(orchestrator.StartThenStop)}}, func(t *testing.T, f *fleet) {
@@ -81,8 +81,8 @@ func TestT8_StartThenStop_StopFails(t *testing.T) {
 	}
 }
 
-// A move that is refused, whichever it is, leaves its task where it was: it
-// runs again there before the term is over.
+// Whichever half is refused, the task runs on its old worker again by the end of the
+// term.
 func TestT8_RefusedMoveIsGivenBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		refuseAfter int // so many Adds to w3 succeed, and the next is refused
@@ -125,8 +125,8 @@ func TestT8_RefusedMoveIsGivenBack(t *testing.T) {
 	}
 }
 
-// refuseOne makes a worker refuse one start, after it has accepted so many, and accept all
-// others. The result returns the task that it refused.
+// refuseOne makes a worker refuse one start, after a number of starts that it accepts.
+// The result returns the task that it refused.
 func (f *fleet) refuseOne(worker string, after int) (which func() string) {
 	state := make(chan string, 1)
 	state <- ""
@@ -150,7 +150,7 @@ func (f *fleet) refuseOne(worker string, after int) (which func() string) {
 	}
 }
 
-// What a quarantined worker refuses in its trial is given back as well.
+// A task whose start a quarantined worker refuses in its trial is given back as well.
 func TestT8_RefusedTrialIsGivenBack(t *testing.T) {
 	onBothWires(t, given{workers: 2, expected: 8}, func(t *testing.T, f *fleet) {
 		f.quarantine("w2")
@@ -167,8 +167,8 @@ func TestT8_RefusedTrialIsGivenBack(t *testing.T) {
 	})
 }
 
-// The Add was not sent, because its receiver timed out on something else while
-// the stop was under way.
+// The Add is not sent, because another call to its receiver timed out while the stop was
+// under way.
 func TestT8_NotSentIsGivenBack_ReceiverTimedOut(t *testing.T) {
 	inBubble(t, given{workers: 2, running: 10}, func(t *testing.T, f *fleet) {
 		f.join("w3")
@@ -196,7 +196,7 @@ func TestT8_NotSentIsGivenBack_ReceiverTimedOut(t *testing.T) {
 	})
 }
 
-// A task that hangs where it starts stops no healthy one that was to move there too.
+// While a start hangs on a worker, no healthy task is stopped to move there.
 func TestT8_NoMoveWaitsForAStartThatHangs(t *testing.T) {
 	for name, failedBefore := range map[string]bool{"a new task": false, "one that failed before, which comes last": true} {
 		t.Run(name, bothWires(given{workers: 2, running: 8}, func(t *testing.T, f *fleet) {
@@ -219,8 +219,7 @@ func TestT8_NoMoveWaitsForAStartThatHangs(t *testing.T) {
 	}
 }
 
-// The Add was not sent, because the time for it was over when its receiver was
-// free.
+// The Add is not sent, because its receiver was busy until the second gate had closed.
 func TestT8_NotSentIsGivenBack_TooLate(t *testing.T) {
 	inBubble(t, given{workers: 2, running: 8}, func(t *testing.T, f *fleet) {
 		f.join("w3")
@@ -259,8 +258,8 @@ func TestT8_NotSentIsGivenBack_TooLate(t *testing.T) {
 	})
 }
 
-// When the old place does not want it back either, the task is missing, and
-// the next term starts it wherever it can.
+// If the old worker refuses the give-back, the task is missing, and the next term starts
+// it on any worker.
 func TestT8_GivenBackAndRefused(t *testing.T) {
 	onBothWires(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
 		f.join("w2")
@@ -280,8 +279,8 @@ func TestT8_GivenBackAndRefused(t *testing.T) {
 	})
 }
 
-// After an answer that says nothing, nothing is given back: the next term looks
-// what really happened.
+// If the outcome of a start is unknown, nothing is given back. The next term lists what
+// runs.
 func TestT8_UnknownOutcomeIsLookedAt(t *testing.T) {
 	t.Run("it did not happen", bothWires(given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
 		f.join("w2")

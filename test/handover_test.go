@@ -1,7 +1,7 @@
 package test
 
-// T8: the two halves of a move, and how much is risked on a receiver. give_back_test.go
-// holds the tests of moves that fail half-way.
+// T8: the two halves of a move, and how many tasks are at risk on a receiver.
+// give_back_test.go holds the tests of moves that fail half-way.
 
 import (
 	"context"
@@ -25,8 +25,9 @@ var (
 	errRejected = fmt.Errorf("no room: %w", orchestrator.ErrRejected)
 )
 
-// Under StopThenStart a task stops before it starts elsewhere, under StartThenStop
-// after it: the second half is sent as soon as the first is acknowledged, not earlier.
+// Under StopThenStart a task stops before it starts elsewhere; under StartThenStop it
+// stops after that. The second half is sent as soon as the first is acknowledged, and not
+// before.
 func TestT8_TheHalvesOfAMove(t *testing.T) {
 	for _, handoff := range []orchestrator.Handoff{orchestrator.StopThenStart, orchestrator.StartThenStop} {
 		t.Run(handoff.String(), bothWires(given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(handoff)}}, func(t *testing.T, f *fleet) {
@@ -50,7 +51,8 @@ func TestT8_TheHalvesOfAMove(t *testing.T) {
 	}
 }
 
-// The order is that of the task, else that of all tasks, else stop then start.
+// The handoff of the task decides, then that of WithHandoff. The default is
+// StopThenStart.
 func TestT8_HandoffOfATaskOrOfAll(t *testing.T) {
 	const (
 		unset         = orchestrator.HandoffDefault
@@ -90,7 +92,7 @@ func TestT8_HandoffOfATaskOrOfAll(t *testing.T) {
 	}
 }
 
-// A surplus copy is stopped at once, whatever else the term has to wait for.
+// A surplus copy is stopped at once, even while other changes wait.
 func TestT8_TrimmingNeverWaits(t *testing.T) {
 	for _, handoff := range []orchestrator.Handoff{orchestrator.StopThenStart, orchestrator.StartThenStop} {
 		t.Run(handoff.String(), bubble(given{workers: 3, expected: 3, opts: options{orchestrator.WithHandoff(handoff)}}, func(t *testing.T, f *fleet) {
@@ -121,8 +123,8 @@ func TestT8_TrimmingNeverWaits(t *testing.T) {
 	}
 }
 
-// Under StartThenStop a single task runs on two workers at most, whatever else
-// has a copy.
+// Under StartThenStop a task with one instance runs on two workers at most, even while a
+// silent worker may run it too.
 func TestT8_StartThenStop_NeverOnThreeWorkers(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -159,7 +161,7 @@ func TestT8_StartThenStop_NeverOnThreeWorkers(t *testing.T) {
 	}
 }
 
-// Of two copies one is surplus, and their workers are drained.
+// One of two copies is surplus, and both workers drain.
 func TestT8_StartThenStop_SurplusAndDrain(t *testing.T) {
 	for _, drained := range [][]string{{"w1"}, {"w2"}, {"w1", "w2"}} {
 		t.Run(fmt.Sprint(drained), bothWires(given{workers: 3, opts: options{orchestrator.WithHandoff(orchestrator.StartThenStop)}}, func(t *testing.T, f *fleet) {
@@ -187,8 +189,8 @@ func TestT8_StartThenStop_SurplusAndDrain(t *testing.T) {
 	}
 }
 
-// A worker joins that rejects everything: one healthy task is stopped for it,
-// and that one runs again where it came from in the same term.
+// A worker joins that refuses every start. One healthy task is stopped for it, and runs
+// on its old worker again in the same term.
 func TestT8_JoiningWorkerRejectsEverything(t *testing.T) {
 	onBothWires(t, given{workers: 4, running: 100}, func(t *testing.T, f *fleet) {
 		f.join("w5")
@@ -217,7 +219,7 @@ func TestT8_JoiningWorkerRejectsEverything(t *testing.T) {
 	})
 }
 
-// As many workers as there are join, and all of them reject everything.
+// As many workers join as there were, and all of them refuse every start.
 func TestT8_EachJoiningWorkerRisksOneTask(t *testing.T) {
 	onBothWires(t, given{workers: 4, running: 100}, func(t *testing.T, f *fleet) {
 		f.join("w5", "w6", "w7", "w8")
@@ -228,8 +230,8 @@ func TestT8_EachJoiningWorkerRisksOneTask(t *testing.T) {
 	})
 }
 
-// A worker joins that never answers an Add: one task is at risk, and the next term
-// finds out where it runs.
+// A worker joins on which every Add hangs. One task is at risk, and the next term finds
+// out where it runs.
 func TestT8_JoiningWorkerHangsOnAdd(t *testing.T) {
 	onBothWires(t, given{workers: 4, running: 100}, func(t *testing.T, f *fleet) {
 		f.join("w5")
@@ -248,8 +250,8 @@ func TestT8_JoiningWorkerHangsOnAdd(t *testing.T) {
 	})
 }
 
-// One move at a time until the receiver has acknowledged a start; then all of
-// its share, in the same term.
+// One task moves at a time until the receiver has acknowledged a start. Then it gets the
+// rest of its share in the same term.
 func TestT8_ProvenReceiverGetsItsShare(t *testing.T) {
 	onBothWires(t, given{workers: 4, running: 100}, func(t *testing.T, f *fleet) {
 		f.join("w5")
@@ -265,7 +267,7 @@ func TestT8_ProvenReceiverGetsItsShare(t *testing.T) {
 	})
 }
 
-// An Add that starts something missing proves its receiver too.
+// A start of a missing task gives its worker credit too.
 func TestT8_AnyStartProvesAReceiver(t *testing.T) {
 	inBubble(t, given{workers: 2, running: 8}, func(t *testing.T, f *fleet) {
 		f.join("w3")
@@ -279,8 +281,8 @@ func TestT8_AnyStartProvesAReceiver(t *testing.T) {
 	})
 }
 
-// An Add times out, and lands when its task has long been started elsewhere:
-// the worker refuses it.
+// An Add times out, and arrives when the task has started elsewhere. The worker refuses
+// it.
 func TestT8_LateWriteIsRefused(t *testing.T) {
 	onBothWires(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
 		f.join("w2")
@@ -298,7 +300,7 @@ func TestT8_LateWriteIsRefused(t *testing.T) {
 	})
 }
 
-// A Remove that lands late does not stop what a later term has decided to keep.
+// A Remove that arrives late does not stop a task that a later term keeps.
 func TestT8_LateStopIsRefused(t *testing.T) {
 	onBothWires(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
 		f.RemoveTask("t2")
@@ -315,9 +317,8 @@ func TestT8_LateStopIsRefused(t *testing.T) {
 	})
 }
 
-// Whatever happens to the network and to the workers, in whatever order: where
-// silent is never taken for lost, no task ever runs twice, and once everything
-// is well again, everything runs.
+// The network and the workers fail in any order. If no silent worker is declared lost, no
+// task ever runs twice. Once nothing fails, every task runs.
 func TestT8_NeverTwiceWhateverHappens(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed ", seed), bothWires(given{workers: 4, expected: 20, opts: options{orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved)}}, func(t *testing.T, f *fleet) {
@@ -337,7 +338,7 @@ func TestT8_NeverTwiceWhateverHappens(t *testing.T) {
 	}
 }
 
-// turmoil runs terms while things go wrong.
+// turmoil runs terms while the network and the workers fail.
 func turmoil(f *fleet, r *rand.Rand) {
 	var mu sync.Mutex // refusals come from many goroutines
 	dice := rand.New(rand.NewPCG(r.Uint64(), 1))
@@ -400,8 +401,8 @@ func turmoil(f *fleet, r *rand.Rand) {
 	}
 }
 
-// A start that hangs keeps the moves to its worker from beginning, also if other starts
-// of the same call are done: their tasks could not start before the call has returned.
+// While a start hangs, no move to its worker begins, even if other starts of the same
+// call are done: the tasks of these moves could not start before the call has returned.
 func TestT8_EarlyStartsGiveNoCreditBeforeTheirCallReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -438,8 +439,8 @@ func TestT8_EarlyStartsGiveNoCreditBeforeTheirCallReturns(t *testing.T) {
 	})
 }
 
-// hangingStart is a Communicator on which the start of one task hangs, while those of
-// its call are done and reported.
+// hangingStart is a Communicator on which the start of one task hangs, while the other
+// writes of its call are done and reported.
 type hangingStart struct {
 	*memory.Cluster[string, string]
 }

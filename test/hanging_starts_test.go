@@ -33,7 +33,7 @@ func TestT9_AWorkerThatHangsMakesFewTermsLong(t *testing.T) {
 	})
 }
 
-// One of ten workers starts nothing, and 1,000 new tasks arrive.
+// Starts hang, or take long, on one of ten workers, and 1,000 new tasks arrive.
 func TestT9_AWorkerWhoseStartsHangKeepsNoShare(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -83,8 +83,8 @@ func (f *fleet) addAtOnce(tasks []string) {
 	require.NoError(f.t, f.UpdateTasks(all))
 }
 
-// The faults of a start, for ever. Only ignores makes use of release, which the
-// test closes at its end.
+// The faults of starts, which last. Only ignores uses release, which the test closes at
+// its end.
 
 func hangs(ctx context.Context, _ <-chan struct{}) error { return hang(ctx) }
 
@@ -95,9 +95,9 @@ func ignores(_ context.Context, release <-chan struct{}) error {
 
 func takesLong(ctx context.Context, _ <-chan struct{}) error { return pass(ctx, 6*time.Second) }
 
-// Every worker takes six seconds for each start, so none of them is given less.
-// Two starts of a worker begin within the ten seconds of a term: 1,000 tasks on
-// ten workers need 50 terms of 12 seconds.
+// Every worker takes six seconds for each start, so no worker's share is limited. Two
+// starts of a worker begin within the ten seconds of a term: 1,000 tasks on ten workers
+// need 50 terms of 12 seconds.
 func TestT9_AFleetThatIsSlowAlikeIsNotSlowedDown(t *testing.T) {
 	inBubble(t, given{workers: 10}, func(t *testing.T, f *fleet) {
 		f.intercept(on(orchestrator.OpAdd, "", "", func(ctx context.Context) error { return takesLong(ctx, nil) }))
@@ -108,12 +108,12 @@ func TestT9_AFleetThatIsSlowAlikeIsNotSlowedDown(t *testing.T) {
 	})
 }
 
-// slowAlike is how long a fleet that is slow alike took before workers were
-// given less for being slow, and a term more.
+// slowAlike is how long such a fleet took before the gains of slow workers were limited,
+// and one term more.
 const slowAlike = 601*time.Second + 12*time.Second
 
-// A worker that could not begin all of its starts is given less in the next term, and
-// only in that one.
+// A worker that could not begin all of its starts gains less in the next term, and only
+// in that one.
 func TestT9_AGainIsLimitedForOneTerm(t *testing.T) {
 	inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
 		f.intercept(on(orchestrator.OpAdd, "w1", "", func(ctx context.Context) error { return takesLong(ctx, nil) }))
@@ -131,7 +131,7 @@ func TestT9_AGainIsLimitedForOneTerm(t *testing.T) {
 	})
 }
 
-// Poison tasks whose starts hang on every worker.
+// The starts of poison tasks hang on every worker.
 func TestT3_HangingPoisonMakesFewTermsLong(t *testing.T) {
 	for _, test := range []struct{ workers, poison int }{{10, 1}, {64, 1}, {100, 1}, {40, 32}, {100, 32}} {
 		t.Run(fmt.Sprintf("%d workers, %d poison", test.workers, test.poison), func(t *testing.T) {
@@ -146,8 +146,8 @@ func TestT3_HangingPoisonMakesFewTermsLong(t *testing.T) {
 	}
 }
 
-// A worker tries one start that hangs in a term, so that 32 on ten workers make
-// four terms long in each round of tries.
+// A worker tries one hanging start in a term, so 32 such tasks on ten workers make four
+// terms long in each round of tries.
 func TestT3_HangingPoisonOnFewWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withHangingPoison(t, 10, 32)

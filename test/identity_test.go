@@ -1,7 +1,7 @@
 package test
 
-// T13: the identity that calls carry, terms that write nothing (WithDryRun), and
-// the seed that makes plans repeatable.
+// T13: the term that calls carry, dry runs (WithDryRun), and the seed that makes plans
+// repeatable.
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// identities is a tap that notes with which identity each call was made.
+// identities is a tap that records the term of each call.
 type identities struct {
 	mu    sync.Mutex
 	calls map[string]orchestrator.Term // of those that carry one
@@ -64,7 +64,7 @@ func TestT13_EveryCallCarriesTheTerm(t *testing.T) {
 	})
 }
 
-// Every call has a deadline, and what the caller's context carries.
+// Every call has a deadline, and the values of the caller's context.
 func TestT13_EveryCallHasADeadlineAndTheCallersValues(t *testing.T) {
 	onBothWires(t, given{workers: 1, expected: 2}, func(t *testing.T, f *fleet) {
 		type key struct{}
@@ -82,7 +82,7 @@ func TestT13_EveryCallHasADeadlineAndTheCallersValues(t *testing.T) {
 	})
 }
 
-// Numbers rise with every term, also one that was cut short.
+// The number rises with every term, even with one that was cut short.
 func TestT13_NumbersRise(t *testing.T) {
 	inBubble(t, given{workers: 1, expected: 1}, func(t *testing.T, f *fleet) {
 		var last uint64
@@ -128,7 +128,7 @@ func TestT13_Epoch(t *testing.T) {
 	}
 }
 
-// Of two plain leaders the one started last wins, and the other one hears of it.
+// Of two leaders without WithEpoch the one started last wins, and the other is deposed.
 func TestT13_TheLeaderStartedLastWins(t *testing.T) {
 	inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, old *fleet) {
 		young := old.successor()
@@ -171,13 +171,13 @@ func TestT13_TermInAContext(t *testing.T) {
 	require.Contains(t, buf.String(), "term.epoch=3 term.number=4")
 }
 
-// shadow returns a leader of the same workers and tasks that only looks.
+// shadow returns a leader of the same workers and tasks with WithDryRun.
 func (f *fleet) shadow(opts ...option) *fleet {
 	f.t.Helper()
 	return f.successor(append(opts, orchestrator.WithDryRun())...)
 }
 
-// It writes nothing, and its plan is that of a leader.
+// A dry run writes nothing, and its plan is that of a leader.
 func TestDryRun_WritesNothing(t *testing.T) {
 	onBothWires(t, given{workers: 3, running: 9}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.DrainWorker("w1"))
@@ -216,8 +216,8 @@ func TestDryRun_WritesNothing(t *testing.T) {
 	})
 }
 
-// Its calls carry no identity, so they fence no worker, and the leader continues. A Plan
-// makes no call.
+// The calls of a dry run carry no term, so they raise no fence, and the leader continues.
+// Plan makes no call.
 func TestT13_ADryRunCarriesNoIdentity(t *testing.T) {
 	onBothWires(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
 		dry := f.shadow()
@@ -238,7 +238,7 @@ func TestT13_ADryRunCarriesNoIdentity(t *testing.T) {
 	})
 }
 
-// It sees silence, loss and late workers as a leader does, and learns of no failed
+// A dry run sees silent, lost and late workers as a leader does. It learns of no failed
 // starts.
 func TestDryRun_SeesWhatALeaderSees(t *testing.T) {
 	inBubble(t, given{workers: 4, running: 12}, func(t *testing.T, f *fleet) {
@@ -260,7 +260,7 @@ func TestDryRun_SeesWhatALeaderSees(t *testing.T) {
 	})
 }
 
-// Under Run it looks at every tick.
+// Under Run, a dry run lists the workers at every tick.
 func TestDryRun_Run(t *testing.T) {
 	inBubble(t, given{workers: 2, expected: 4}, func(t *testing.T, f *fleet) {
 		dry := f.shadow()
@@ -274,7 +274,7 @@ func TestDryRun_Run(t *testing.T) {
 	})
 }
 
-// The same seed and history make the same plans. Without a seed plans differ.
+// Equal seeds and histories lead to equal plans. Without a seed, plans differ.
 func TestWithSeed(t *testing.T) {
 	plans := func(t *testing.T, opts ...option) (text string) {
 		synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,6 @@
 package test
 
-// T3 and T11: one slow worker delays only what concerns it, and what a term reports
+// T3 and T11: a slow worker delays only changes that involve it, and what a term reports
 // about workers that have not answered.
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// A term goes on after four times as long as half of the workers took, and not
-// before a tenth of the timeout.
+// A listing ends after four times as long as half of the workers took, but not before a
+// tenth of the timeout.
 func TestT3_WhenATermGoesOn(t *testing.T) {
 	for _, c := range []struct {
 		workers int
@@ -48,7 +48,7 @@ func TestT3_WhenATermGoesOn(t *testing.T) {
 	}
 }
 
-// An answer that comes later serves the next term, which does not ask again.
+// A late answer serves the next term, which does not list that worker again.
 func TestT3_ALateAnswerServesTheNextTerm(t *testing.T) {
 	inBubble(t, given{workers: 3, running: 6}, func(t *testing.T, f *fleet) {
 		f.Slow(3*time.Second, "w2")
@@ -70,8 +70,8 @@ func TestT3_ALateAnswerServesTheNextTerm(t *testing.T) {
 	})
 }
 
-// A worker that took long is not waited for next time; one that was only asked
-// late is, and so is one that answers in time again.
+// The next term does not wait for a worker whose call took long. It waits for one whose
+// call only began late, and for one that has answered in time again.
 func TestT3_WhichWorkersAreWaitedFor(t *testing.T) {
 	inBubble(t, given{workers: 5}, func(t *testing.T, f *fleet) {
 		f.term()
@@ -109,8 +109,8 @@ func TestT3_WhichWorkersAreWaitedFor(t *testing.T) {
 	})
 }
 
-// A late worker becomes silent when its call fails, or when the grace period is
-// over without an answer.
+// A late worker becomes silent when its call fails, or when the grace period has ended
+// without an answer.
 func TestT3_LateBecomesSilent(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -141,8 +141,8 @@ func TestT3_LateBecomesSilent(t *testing.T) {
 	}
 }
 
-// A worker that takes nine tenths of the timeout delays no term, and gets its share
-// all the same.
+// A worker that takes nine tenths of the timeout delays no term, and still gets its
+// share.
 func TestT3_AWorkerThatIsAlwaysLate(t *testing.T) {
 	inBubble(t, given{workers: 4}, func(t *testing.T, f *fleet) {
 		f.term()
@@ -158,7 +158,7 @@ func TestT3_AWorkerThatIsAlwaysLate(t *testing.T) {
 	})
 }
 
-// Workers that are slow now and then make no term long, and nothing move.
+// Workers that are slow now and then make no term long, and no task moves.
 func TestT3_WorkersThatAreSlowNowAndThen(t *testing.T) {
 	for name, slow := range map[string]func(term int, worker string) bool{
 		"one every other term":      func(term int, worker string) bool { return worker == "w7" && term%2 == 1 },
@@ -191,7 +191,7 @@ func TestT3_WorkersThatAreSlowNowAndThen(t *testing.T) {
 	}
 }
 
-// Even an answer that comes after the call's own deadline ends a silence.
+// Even an answer that arrives after the deadline of its call ends the silence.
 func TestT3_AnswerAfterTheDeadlineEndsTheSilence(t *testing.T) {
 	inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
 		f.term()
@@ -230,8 +230,8 @@ func TestT3_OneDeadWorkerDelaysOneTerm(t *testing.T) {
 	})
 }
 
-// Some Lists take nine of the ten seconds that they may take. They delay only their
-// workers, which take part.
+// Some calls of List take nine of ten seconds. They delay only their workers, which still
+// get tasks.
 func TestT3_ASlowListDelaysOnlyItsWorker(t *testing.T) {
 	everyList := func(worker, _ int) bool { return worker == 3 }
 	everySecond := func(worker, n int) bool { return worker == 3 && n%2 == 1 }
@@ -268,8 +268,8 @@ func TestT3_ASlowListDelaysOnlyItsWorker(t *testing.T) {
 
 var errUnreachable = errors.New("connection refused")
 
-// The workers come up after the first term. The second term has no other worker
-// to wait for, so it waits for them.
+// The workers start after the first term. The second term has no other worker to wait
+// for, so it waits for them.
 func TestT3_WorkersUpAfterTheirLeaderCostNoTerm(t *testing.T) {
 	for _, test := range []struct{ workers, up int }{{1, 1}, {3, 3}, {3, 1}} {
 		t.Run(fmt.Sprintf("%d of %d workers", test.up, test.workers), bubble(given{workers: test.workers, expected: 6}, func(t *testing.T, f *fleet) {
@@ -305,7 +305,7 @@ func TestT3_WorkersUpAfterTheirLeaderCostNoTerm(t *testing.T) {
 	}
 }
 
-// While a call to a worker is under way, another worker of that name is not listed, and
+// While a call to a worker is under way, a new worker of the same name is not listed, and
 // the result of the call does not count for it.
 func TestC1_RemovedAndAddedWhileAListIsUnderWay(t *testing.T) {
 	for _, outcome := range []error{nil, errBoom} {
@@ -389,8 +389,8 @@ func TestT3_ALateWorkersInstancesAreHeld(t *testing.T) {
 	})
 }
 
-// What is missing is placed as if the late worker were open, and its part waits a
-// term. It starts elsewhere if the worker is late again.
+// Missing instances are placed as if the late worker were open, and its share waits for
+// one term. If the worker is late again, they start elsewhere.
 func TestT3_TheShareOfALateWorkerWaitsATerm(t *testing.T) {
 	for name, again := range map[string]bool{"it answers": false, "it is late again": true} {
 		t.Run(name, bothWires(given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
@@ -424,7 +424,7 @@ func TestT3_TheShareOfALateWorkerWaitsATerm(t *testing.T) {
 	}
 }
 
-// A draining late worker has no share, so nothing waits for it.
+// A late worker that drains has no share, so no start waits for it.
 func TestT3_NothingWaitsForALateWorkerThatDrains(t *testing.T) {
 	inBubble(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.DrainWorker("w2"))
@@ -435,8 +435,8 @@ func TestT3_NothingWaitsForALateWorkerThatDrains(t *testing.T) {
 	})
 }
 
-// refusesLate makes every List of w2 fail two seconds after it was called, when the
-// others have answered and the term has gone on.
+// refusesLate makes every List of w2 fail two seconds after the call, when the listing
+// has ended.
 func refusesLate(f *fleet) {
 	n := 0
 	f.intercept(func(_ context.Context, c call) error {
@@ -449,8 +449,8 @@ func refusesLate(f *fleet) {
 	})
 }
 
-// A late worker whose call fails in the end is silent. Its error tells how the call
-// before failed, while the call of this term is under way.
+// A late worker whose call fails in the end is silent. While the call of this term is
+// under way, the error includes the failure of the previous one.
 func TestT11_HowTheLastCallFailed(t *testing.T) {
 	inBubble(t, given{workers: 3, running: 3}, func(t *testing.T, f *fleet) {
 		refusesLate(f)
@@ -485,7 +485,7 @@ func TestT11_HowTheLastCallFailed(t *testing.T) {
 	})
 }
 
-// That the call before was rejected is text: errors.Is does not find it.
+// The failure of the previous call is only text: errors.Is does not find its ErrRejected.
 func TestT11_HowTheLastCallFailedIsOnlyText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		earlier := fmt.Errorf("%w: another incarnation", orchestrator.ErrRejected)
@@ -503,7 +503,7 @@ func TestT11_HowTheLastCallFailedIsOnlyText(t *testing.T) {
 	})
 }
 
-// A call that the leader ends says nothing of its worker.
+// A call that the leader cancelled does not count as a failure of its worker.
 func TestT11_WhatTheLeaderEndsIsNoWorkersFailure(t *testing.T) {
 	over := errors.New("this leader is over")
 	for name, end := range map[string]func(f *fleet, ctx context.Context) error{
@@ -530,7 +530,7 @@ func TestT11_WhatTheLeaderEndsIsNoWorkersFailure(t *testing.T) {
 	}
 }
 
-// An answer that is of no use is a failure, too.
+// An unusable answer counts as a failure too.
 func TestT11_AnAnswerThatCannotBeUsedIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &unusable{}
@@ -546,7 +546,7 @@ func TestT11_AnAnswerThatCannotBeUsedIsRemembered(t *testing.T) {
 	})
 }
 
-// unusable has one worker list what is no name.
+// unusable makes one worker list a name that cannot be compared.
 type unusable struct{ slow bool }
 
 func (c *unusable) List(_ context.Context, worker string) ([]any, error) {

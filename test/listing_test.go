@@ -63,7 +63,7 @@ func TestT2_InTheOrderInWhichTheyWereAskedLast(t *testing.T) {
 	})
 }
 
-// Calls that a term does not wait for have as many slots as the others.
+// Calls for which a term does not wait have as many slots as the others.
 func TestT2_SlotsOfCallsThatAreNotAwaited(t *testing.T) {
 	inBubble(t, given{workers: 9, opts: options{orchestrator.WithConcurrency(2), hold}}, func(t *testing.T, f *fleet) {
 		f.term()
@@ -89,8 +89,8 @@ func TestT2_SlotsOfCallsThatAreNotAwaited(t *testing.T) {
 	})
 }
 
-// With one healthy worker, six silent ones and n calls at a time, a term asks
-// at least n of the silent ones beside the healthy one: those it asked longest ago.
+// With one healthy worker, six silent ones and n calls at a time, a term lists the
+// healthy one and at least n of the silent ones: those listed longest ago.
 func TestT2_ThenThoseAskedLongestAgo(t *testing.T) {
 	for n := 1; n <= 7; n++ {
 		t.Run(fmt.Sprint(n), bubble(given{workers: 7, opts: options{orchestrator.WithConcurrency(n), hold}}, func(t *testing.T, f *fleet) {
@@ -137,8 +137,8 @@ func TestT2_EveryAnswerInTimeCounts(t *testing.T) {
 	})
 }
 
-// Each call has a timeout of its own, of which up to a sixteenth may have passed
-// when it begins. The end of the listing cancels no call.
+// Each call has a timeout of its own, of which up to a sixteenth may have passed when the
+// call begins. The end of the listing cancels no call.
 func TestT2_EachCallHasItsOwnDeadline(t *testing.T) {
 	inBubble(t, given{workers: 40, opts: options{orchestrator.WithConcurrency(2)}}, func(t *testing.T, f *fleet) {
 		var mu sync.Mutex
@@ -170,8 +170,8 @@ func TestT2_EachCallHasItsOwnDeadline(t *testing.T) {
 	})
 }
 
-// A worker whose call could not begin, or was given less than the timeout, is not
-// lost for that.
+// A worker is not lost because its call could not begin, or had less than the whole
+// timeout.
 func TestT2_OnlyAWholeTimeoutIsAMiss(t *testing.T) {
 	inBubble(t, given{workers: 8, opts: options{orchestrator.WithConcurrency(2), orchestrator.WithGracePeriod(0)}}, func(t *testing.T, f *fleet) {
 		f.term()
@@ -216,8 +216,8 @@ func TestT2_ASlowFleetIsWaitedFor(t *testing.T) {
 	}
 }
 
-// The whole fleet is slow: one round of Lists takes longer than the timeout,
-// because calls wait for slots. Each call by itself is fast enough.
+// The whole fleet is slow: one round of Lists takes longer than the timeout, because
+// calls wait for slots. Each call alone would be fast enough.
 func TestT2_ASlowFleetLosesNoWorker(t *testing.T) {
 	few := orchestrator.WithConcurrency(128)
 	for _, test := range []struct {
@@ -354,8 +354,8 @@ func TestT3_StuckWriteKeepsTheWorkerFromFurtherCalls(t *testing.T) {
 	})
 }
 
-// However often a worker is replaced by another one of its name, no two calls
-// are under way to that name at the same time.
+// A worker is replaced by another one of its name again and again. No two calls to that
+// name are under way at the same time.
 func TestC1_RemovedAndAddedAgain(t *testing.T) {
 	inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
 		for range 3 {

@@ -1,7 +1,7 @@
 package test
 
-// T4 and T5: when a worker is lost and what that frees, and when mass loss prevents
-// it.
+// T4 and T5: when a worker is declared lost, what then starts, and when a mass loss
+// prevents it.
 
 import (
 	"context"
@@ -72,8 +72,8 @@ func TestT4_GraceOfAWorkerThatNeverAnsweredCountsFromTheFirstTerm(t *testing.T) 
 	})
 }
 
-// A worker that was given up and is there again: what others run by now stops
-// on one side, and nothing runs twice for long.
+// A lost worker answers again. Tasks that others run by now stop on one side, and nothing
+// runs twice for long.
 func TestT4_LostWorkerReturns(t *testing.T) {
 	for name, returns := range map[string]func(f *fleet, w string){
 		"with what it had": func(*fleet, string) {},
@@ -100,8 +100,8 @@ func TestT4_LostWorkerReturns(t *testing.T) {
 	}
 }
 
-// The grace period counts from an answer that came late, also if that came after the
-// call's deadline.
+// The grace period counts from a late answer too, even if that arrived after the deadline
+// of its call.
 func TestT4_LateOnceIsNotLost(t *testing.T) {
 	inBubble(t, given{workers: 3, running: 9}, func(t *testing.T, f *fleet) {
 		f.Stick("w1")
@@ -164,8 +164,8 @@ func TestT4_GraceZeroLosesAtOnce(t *testing.T) {
 	})
 }
 
-// As many workers as there may be calls begin to hang. The others are healthy, and for
-// a while no call reaches them: this does not make them silent.
+// As many workers begin to hang as there are slots for calls. No call reaches the others
+// for a while, but they do not become silent.
 func TestT4_AWorkerThatWasNotAskedIsNotLost(t *testing.T) {
 	for _, every := range []time.Duration{time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second} {
 		t.Run(every.String(), bubble(given{workers: 40, running: 80, opts: options{orchestrator.WithConcurrency(4)}}, func(t *testing.T, f *fleet) {
@@ -182,7 +182,8 @@ func TestT4_AWorkerThatWasNotAskedIsNotLost(t *testing.T) {
 	}
 }
 
-// A call that the leader cancels at the end of Run says nothing of its worker.
+// A call that the leader cancels at the end of Run does not count as a failure of its
+// worker.
 func TestT4_ACancelledCallLosesNoWorker(t *testing.T) {
 	inBubble(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
 		runFor := func(d, list time.Duration) {
@@ -199,8 +200,8 @@ func TestT4_ACancelledCallLosesNoWorker(t *testing.T) {
 	})
 }
 
-// One call fails, and then there is no term for longer than the grace period. When the
-// leader goes on, the worker answers a moment after the others: it is not lost.
+// One call fails, and then no term runs for longer than the grace period. In the next
+// term the worker answers a moment after the others, and is not lost.
 func TestT4_AFailureBeforeALongGapLosesNoWorker(t *testing.T) {
 	for name, c := range map[string]struct{ gap, late time.Duration }{
 		"a little longer than the grace period": {grace - time.Second, 50 * time.Millisecond},
@@ -225,8 +226,8 @@ func TestT4_AFailureBeforeALongGapLosesNoWorker(t *testing.T) {
 	}
 }
 
-// The ticker is slow and the grace period the default one, so a worker that
-// misses one List keeps its tasks.
+// The ticker is slow and the grace period is the default, so a worker that misses one
+// List keeps its tasks.
 func TestT4_OneMissedListUnderASlowTickerLosesNoWorker(t *testing.T) {
 	for name, fault := range map[string]func(context.Context) error{
 		"fails": func(context.Context) error { return errUnreachable },
@@ -378,8 +379,8 @@ func TestT5_EachHasItsOwnFiveMinutes(t *testing.T) {
 	})
 }
 
-// When the network is back, a term that does not wait for those that were
-// silent hears some of them and goes on: the others are about to answer.
+// When the network returns, a term that does not wait for the silent workers hears some
+// of them and continues. The others are about to answer, and are not lost.
 func TestT5_NoWorkerIsLostAsTheNetworkReturns(t *testing.T) {
 	for _, every := range []time.Duration{time.Second, time.Minute} {
 		t.Run(every.String(), bubble(given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
@@ -403,7 +404,7 @@ func TestT5_NoWorkerIsLostAsTheNetworkReturns(t *testing.T) {
 	}
 }
 
-// Those that were lost before do not count: what is left decides.
+// Workers that were lost before do not count; only the others decide.
 func TestT5_CountsWorkersNotYetLost(t *testing.T) {
 	inBubble(t, given{workers: 7}, func(t *testing.T, f *fleet) {
 		f.term()
@@ -457,8 +458,8 @@ func TestT5_IsLogged(t *testing.T) {
 	})
 }
 
-// With HoldUntilRemoved no worker is lost, and the log of a mass loss does not claim
-// that a worker would have been.
+// With HoldUntilRemoved no worker is lost, so the log of a mass loss does not say that it
+// protects any.
 func TestT5_LoggedWhereNoWorkerIsLost(t *testing.T) {
 	inBubble(t, given{workers: 3, opts: options{hold}}, func(t *testing.T, f *fleet) {
 		f.term()

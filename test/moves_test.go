@@ -19,7 +19,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator"
 )
 
-// sumOfSquares is what the planner makes small: the lower, the more even.
+// sumOfSquares is what the planner minimizes: the lower, the more even.
 func sumOfSquares(loads []int) (sum int) {
 	for _, n := range loads {
 		sum += n * n
@@ -52,7 +52,7 @@ func TestT10_AtMostNMovesATerm(t *testing.T) {
 	}
 }
 
-// Drains come first: as long as there is one to move, nothing else moves.
+// While a draining worker has tasks to move, no other task moves.
 func TestT10_DrainsFirst(t *testing.T) {
 	for _, n := range []int{1, 4, 10} {
 		t.Run(fmt.Sprint(n), bubble(given{workers: 4, running: 40, opts: options{orchestrator.WithMaxMoves(n)}}, func(t *testing.T, f *fleet) {
@@ -80,8 +80,8 @@ func TestT10_DrainsFirst(t *testing.T) {
 	}
 }
 
-// What is missing is started at once, however many there are and however few
-// may move.
+// Missing instances start at once, however many there are and however low the limit on
+// moves.
 func TestT10_MissingIsNeverLimited(t *testing.T) {
 	for _, n := range []int{0, 1} {
 		t.Run(fmt.Sprint(n), bubble(given{workers: 4, running: 100, opts: options{orchestrator.WithMaxMoves(n)}}, func(t *testing.T, f *fleet) {
@@ -114,7 +114,7 @@ func TestT10_SurplusIsNeverLimited(t *testing.T) {
 	})
 }
 
-// A missing instance overfills a worker rather than wait for a move.
+// A missing instance overfills a worker instead of waiting for a move.
 func TestT10_MissingOverfillsRatherThanWaits(t *testing.T) {
 	inBubble(t, given{workers: 2, opts: options{orchestrator.WithMaxMoves(0)}}, func(t *testing.T, f *fleet) {
 		// w1 runs t1, t2 and t3, and w2 runs x, of which two are wanted now: the
@@ -132,7 +132,7 @@ func TestT10_MissingOverfillsRatherThanWaits(t *testing.T) {
 	})
 }
 
-// Zero moves nothing: neither for the spread nor for a drain.
+// A limit of zero allows no move, neither for the spread nor for a drain.
 func TestT10_ZeroMovesNothing(t *testing.T) {
 	inBubble(t, given{workers: 2, running: 8, opts: options{orchestrator.WithMaxMoves(0)}}, func(t *testing.T, f *fleet) {
 		f.join("w3")
@@ -143,8 +143,8 @@ func TestT10_ZeroMovesNothing(t *testing.T) {
 	})
 }
 
-// The trial of a quarantined worker counts as well: zero allows none with a healthy
-// task. A missing task may be a trial.
+// The trial of a quarantined worker counts as a move. A limit of zero allows none with a
+// healthy task; a missing task may be a trial.
 func TestT10_TrialsCount(t *testing.T) {
 	inBubble(t, given{workers: 2, expected: 8, opts: options{orchestrator.WithMaxMoves(0)}}, func(t *testing.T, f *fleet) {
 		f.quarantine("w2")
@@ -157,7 +157,7 @@ func TestT10_TrialsCount(t *testing.T) {
 	})
 }
 
-// So does one that drains.
+// A trial with a task of a draining worker counts too.
 func TestT10_TrialsThatDrainCount(t *testing.T) {
 	for _, n := range []int{0, 2} {
 		t.Run(fmt.Sprint(n), bubble(given{workers: 1, running: 8, opts: options{orchestrator.WithMaxMoves(n)}}, func(t *testing.T, f *fleet) {
@@ -213,8 +213,8 @@ func TestT10_AStopUnderWayUsesTheBudget(t *testing.T) {
 	})
 }
 
-// A stop that failed in another way than by a timeout comes last in the next term,
-// and its task moves when there is budget left.
+// A stop that failed without a timeout comes last in the next term, and its task moves if
+// the budget is not used up.
 func TestT10_FailedStopsComeLast(t *testing.T) {
 	inBubble(t, given{workers: 2, running: 12, opts: options{orchestrator.WithMaxMoves(2)}}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.DrainWorker("w1"))
@@ -229,7 +229,7 @@ func TestT10_FailedStopsComeLast(t *testing.T) {
 	})
 }
 
-// A surplus copy whose stop pauses counts as gone, unless the others are too few.
+// A surplus copy whose stop pauses counts as gone, unless too few others remain.
 func TestT10_ALeavingCopyCountsIfItIsNeeded(t *testing.T) {
 	onBothWires(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		f.run("w1", "t1")
@@ -255,8 +255,8 @@ func TestT10_ALeavingCopyCountsIfItIsNeeded(t *testing.T) {
 	})
 }
 
-// From any start, with any budget: no term moves more than it may, no move
-// makes the spread worse, and after ⌈moves/n⌉ terms there is nothing left.
+// From any start, with any budget: no term moves more than its budget, no move makes the
+// spread worse, and after ⌈moves/n⌉ terms nothing changes.
 func TestT10_RepeatedTermsConverge(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -317,9 +317,8 @@ func TestT10_TheSeedDecidesTies(t *testing.T) {
 	require.Contains(t, different, place(math.MaxUint64))
 }
 
-// What a worker lists first is given up first, so that a transport can list first
-// what costs least to move: all that moves to a worker that joins are the first of
-// what the others list.
+// The planner moves the tasks that a worker lists first, so that a transport can list the
+// cheapest first: all that move to a joining worker come from the fronts of the lists.
 func TestP2_WhatIsListedFirstMovesFirst(t *testing.T) {
 	for _, instances := range []int{1, 2} {
 		t.Run(fmt.Sprint(instances), func(t *testing.T) {
@@ -365,7 +364,7 @@ func TestP2_WhatIsListedFirstMovesFirst(t *testing.T) {
 	}
 }
 
-// stopFaults are the answers to every Remove of a stuck task.
+// stopFaults are the answers to each Remove of a stuck task.
 var stopFaults = []struct {
 	name  string
 	fault func(context.Context) error
@@ -376,8 +375,8 @@ var stopFaults = []struct {
 	{"refused", func(context.Context) error { return errRejected }},
 }
 
-// stuck makes the first n tasks that the leader stops impossible to stop, each
-// where it runs then.
+// stuck makes the first n tasks that the leader stops impossible to stop on their
+// workers.
 type stuck struct {
 	mu     sync.Mutex
 	n      int
@@ -432,7 +431,8 @@ func withStuckStops(t *testing.T, test func(f *fleet, s *stuck)) {
 	}
 }
 
-// untilTerm runs terms until done, and at most limit. It returns how many.
+// untilTerm runs terms until done returns true, but at most limit. It returns how many it
+// ran.
 func (f *fleet) untilTerm(limit int, done func() bool) (terms int) {
 	f.t.Helper()
 	for terms < limit && !done() {
@@ -442,8 +442,8 @@ func (f *fleet) untilTerm(limit int, done func() bool) (terms int) {
 	return terms
 }
 
-// The drained worker ends with the stuck tasks alone, and the worker that joined
-// with its share of the others.
+// The drained worker keeps only the stuck tasks, and the worker that joined gets its
+// share of the others.
 func TestT10_StuckStopsDelayNoDrain(t *testing.T) {
 	withStuckStops(t, func(f *fleet, s *stuck) {
 		f.join("w5")
@@ -467,7 +467,7 @@ func TestT10_StuckStopsDelayNoJoin(t *testing.T) {
 	})
 }
 
-// A Remove that hangs concerns one worker.
+// A Remove that hangs delays only its worker.
 func TestT3_AHangingRemoveMakesFewTermsLong(t *testing.T) {
 	inBubble(t, given{workers: 4, running: 20}, func(_ *testing.T, f *fleet) {
 		f.intercept(on(orchestrator.OpRemove, "", "t1", hang))
@@ -477,8 +477,8 @@ func TestT3_AHangingRemoveMakesFewTermsLong(t *testing.T) {
 	})
 }
 
-// Two copies run and one is wanted. The first one that the leader tries to stop
-// cannot be stopped, so it stops the other one.
+// Two copies run and one is wanted. The first one that the leader tries to stop cannot be
+// stopped, so it stops the other one.
 func TestT10_TheOtherSurplusCopyIsStopped(t *testing.T) {
 	for _, kind := range stopFaults[1:] {
 		t.Run(kind.name, bothWires(given{workers: 3, expected: 6}, func(t *testing.T, f *fleet) {
@@ -500,7 +500,7 @@ func TestT10_TheOtherSurplusCopyIsStopped(t *testing.T) {
 	}
 }
 
-// LastPlan names a stop that is paused, until when and why.
+// LastPlan lists a paused stop, with the end of its pause and the cause.
 func TestT9_PausedStopsCanBeRead(t *testing.T) {
 	inBubble(t, given{workers: 2, running: 8}, func(t *testing.T, f *fleet) {
 		s := &stuck{n: 1, fault: stopFaults[2].fault}

@@ -25,7 +25,7 @@ type pinning struct {
 	n    func(listed, pinned int) int
 }
 
-// List lists the pinned tasks last, and pins as many as n says.
+// List lists the pinned tasks last, and pins n of them.
 func (p *pinning) List(ctx context.Context, worker string) ([]string, error) {
 	tasks, err := p.wire.List(ctx, worker)
 	slices.SortStableFunc(tasks, func(a, b string) int {
@@ -81,7 +81,7 @@ func (p *pinning) pin(tasks ...string) {
 	}
 }
 
-// A drain waits for pinned tasks, says so, and uses no budget for them.
+// A drain waits for pinned tasks and uses no budget for them. LastPlan gives the reason.
 func TestP24_ADrainWaitsForPinnedTasks(t *testing.T) {
 	withPins(t, given{workers: 2, running: 8, opts: options{orchestrator.WithMaxMoves(1)}}, func(t *testing.T, f *fleet, p *pinning) {
 		has := f.RunsOn("w1")
@@ -112,7 +112,7 @@ func TestP24_ADrainWaitsForPinnedTasks(t *testing.T) {
 	})
 }
 
-// Pinned tasks count, and do not move for an even spread: others do.
+// Pinned tasks count, but only others move for an even spread.
 func TestP24_PinnedTasksDoNotMove(t *testing.T) {
 	withPins(t, given{workers: 2, running: 12}, func(t *testing.T, f *fleet, p *pinning) {
 		stays := slices.Concat(f.RunsOn("w1"), f.RunsOn("w2")[:2])
@@ -132,7 +132,7 @@ func TestP24_PinnedTasksDoNotMove(t *testing.T) {
 	})
 }
 
-// Of surplus copies those stop first that are not pinned.
+// Surplus copies that are not pinned stop first.
 func TestP24_SurplusIsTrimmedElsewhereFirst(t *testing.T) {
 	withPins(t, given{workers: 3}, func(t *testing.T, f *fleet, p *pinning) {
 		f.run("w1", "a b c d e") // w1 has the most, and would lose its copy
@@ -151,7 +151,7 @@ func TestP24_SurplusIsTrimmedElsewhereFirst(t *testing.T) {
 	})
 }
 
-// expectNamed replaces what is expected by these tasks.
+// expectNamed replaces the expected tasks.
 func (f *fleet) expectNamed(names ...string) {
 	f.t.Helper()
 	all := make([]task, len(names))
@@ -161,8 +161,7 @@ func (f *fleet) expectNamed(names ...string) {
 	require.NoError(f.t, f.UpdateTasks(all))
 }
 
-// If all copies are pinned, surplus ones stop nevertheless, and so do tasks that are
-// expected no longer.
+// If all copies are pinned, surplus ones stop nevertheless, and so do unexpected tasks.
 func TestP24_PinnedTasksStop(t *testing.T) {
 	withPins(t, given{workers: 2}, func(t *testing.T, f *fleet, p *pinning) {
 		f.run("w1", "a b")
@@ -175,7 +174,8 @@ func TestP24_PinnedTasksStop(t *testing.T) {
 	})
 }
 
-// n counts from the end of the list; what is too much or too little is cut off.
+// n counts from the end of the list. A value out of range counts as the nearest valid
+// one.
 func TestC8_PinCounts(t *testing.T) {
 	for _, test := range []struct{ n, stay int }{{-5, 0}, {0, 0}, {1, 1}, {3, 3}, {4, 4}, {1000, 4}} {
 		t.Run(fmt.Sprint(test.n), func(t *testing.T) {
@@ -191,8 +191,7 @@ func TestC8_PinCounts(t *testing.T) {
 	}
 }
 
-// The answer of this term counts, and no earlier one. A worker that does not answer
-// keeps everything anyway.
+// Only the last answer pins. A worker that does not answer keeps all its tasks anyway.
 func TestC8_PinHoldsForOneAnswer(t *testing.T) {
 	withPins(t, given{workers: 3, running: 9}, func(t *testing.T, f *fleet, p *pinning) {
 		p.pin(f.RunsOn("w1")...)
@@ -210,8 +209,8 @@ func TestC8_PinHoldsForOneAnswer(t *testing.T) {
 	})
 }
 
-// A call of List that fails after it has pinned pins nothing, and outside of List
-// Pin does nothing.
+// A call of List that pins and then fails pins nothing. Outside of a call of List, Pin
+// does nothing.
 func TestC8_PinOutsideOfList(t *testing.T) {
 	require.NotPanics(t, func() { orchestrator.Pin(t.Context(), 3) })
 	synctest.Test(t, func(t *testing.T) {
@@ -243,7 +242,7 @@ func TestC8_PinOutsideOfList(t *testing.T) {
 	})
 }
 
-// A late answer that pins serves the next term with its pins.
+// The pins of a late answer count in the next term.
 func TestC8_ALateAnswerPins(t *testing.T) {
 	withPins(t, given{workers: 3, running: 9}, func(t *testing.T, f *fleet, p *pinning) {
 		p.pin(f.RunsOn("w1")[0])
@@ -259,7 +258,8 @@ func TestC8_ALateAnswerPins(t *testing.T) {
 	})
 }
 
-// The stop of a surplus copy fails, and then its worker pins it. The other copy stops.
+// The stop of a surplus copy fails, and then its worker pins that copy. The other copy
+// stops.
 func TestP24_APinnedCopyIsNotStoppedAgain(t *testing.T) {
 	withPins(t, given{workers: 3}, func(t *testing.T, f *fleet, p *pinning) {
 		require.NoError(t, f.AddTask("x", orchestrator.WithTaskInstances(2)))

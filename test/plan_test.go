@@ -36,8 +36,7 @@ func stripped(changes []change) []change {
 	return plain
 }
 
-// whatIf is a situation, what is supposed then, and how it comes true. Each part may
-// be nil.
+// whatIf is a situation, a hypothesis, and how it comes true. Each part may be nil.
 type whatIf struct {
 	prepare  func(*fleet)
 	suppose  hypothesis
@@ -228,7 +227,7 @@ func draining(names []string) (all []member) {
 	return all
 }
 
-// If the hypothesis comes true, the next term does what Plan said.
+// If the hypothesis comes true, the next term does what Plan returned.
 func TestPlan_AgreesWithTheNextTerm(t *testing.T) {
 	for name, w := range whatIfs {
 		t.Run(name, bothWires(given{workers: 4, running: 18, opts: w.opts}, func(t *testing.T, f *fleet) {
@@ -266,7 +265,7 @@ func TestPlan_AgreesWithTheNextTerm(t *testing.T) {
 	}
 }
 
-// Nothing comes true by asking: no worker is called, and what can be read stays.
+// Plan calls no worker, and changes nothing that can be read.
 func TestPlan_ChangesNothing(t *testing.T) {
 	inBubble(t, given{workers: 3, expected: 9}, func(t *testing.T, f *fleet) {
 		_, err := f.Plan(hypothesis{})
@@ -303,7 +302,7 @@ func TestPlan_ChangesNothing(t *testing.T) {
 	})
 }
 
-// Plan does not wait for a term under way, and starts from the one before.
+// Plan does not wait for a term under way, and starts from the previous one.
 func TestPlan_DoesNotWaitForATerm(t *testing.T) {
 	for _, blocked := range []orchestrator.Op{orchestrator.OpList, orchestrator.OpAdd} {
 		t.Run(blocked.String(), bubble(given{workers: 2, running: 2}, func(t *testing.T, f *fleet) {
@@ -348,8 +347,8 @@ func TestPlan_DuringTerms(t *testing.T) {
 	})
 }
 
-// Numbers of tasks are given to others once nothing refers to them. The last term's
-// plan refers to names.
+// The numbers of tasks that nothing refers to are given to other tasks. The result of the
+// last term refers to names.
 func TestPlan_AfterTasksWereReplaced(t *testing.T) {
 	inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		f.refusePoison()
@@ -374,8 +373,7 @@ func TestPlan_AfterTasksWereReplaced(t *testing.T) {
 	})
 }
 
-// What is held against tasks and workers that went goes in the next term, not by a
-// Plan.
+// The failures of removed tasks and workers are forgotten by the next term, not by Plan.
 func TestPlan_ForgetsNothing(t *testing.T) {
 	for name, test := range map[string]struct{ goes, returns func(*fleet) }{
 		"a task": {func(f *fleet) { f.RemoveTask("poison") }, func(f *fleet) { _ = f.AddTask("poison") }},
@@ -428,7 +426,7 @@ func TestPlan_Errors(t *testing.T) {
 	})
 }
 
-// A name that cannot be compared is invalid, in every field.
+// A name that cannot be compared is invalid in every field.
 func TestPlan_InvalidNames(t *testing.T) {
 	type hypothesis = orchestrator.Hypothesis[any, any]
 	o, err := orchestrator.New(recorder[any, any](nil))
@@ -449,7 +447,7 @@ func TestPlan_InvalidNames(t *testing.T) {
 	}
 }
 
-// Until tasks are loaded nothing is stopped, nor planned to be.
+// Until tasks are loaded, no task stops, and Plan plans no stop.
 func TestPlan_BeforeTasksAreLoaded(t *testing.T) {
 	inBubble(t, given{workers: 1}, func(t *testing.T, f *fleet) {
 		f.run("w1", "a")
@@ -487,7 +485,7 @@ func TestPlan_JSONOfAHypothesis(t *testing.T) {
 	})
 }
 
-// samplePlan has one of everything.
+// samplePlan returns a plan with an element of every kind.
 func samplePlan() plan {
 	kind := func(op orchestrator.ChangeOp, r orchestrator.Reason) orchestrator.ChangeKind {
 		return orchestrator.ChangeKind{Op: op, Reason: r}
@@ -566,7 +564,7 @@ w5      lost                    0       0
 	require.Contains(t, single.String(), "; 1 move left for later;")
 }
 
-// Long tables are cut off, and say so.
+// A long table ends with a line that says how many rows it omits.
 func TestPlan_StringIsBounded(t *testing.T) {
 	p := plan{}
 	for _, name := range names("t", 1000) {

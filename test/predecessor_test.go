@@ -1,7 +1,7 @@
 package test
 
-// What earlier libraries of this kind did well, as a table, and where they failed,
-// a test for each.
+// What earlier libraries of this kind did well, as a table, and a test for each of their
+// failures.
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator"
 )
 
-// recorder returns a Communicator that does what it is told, at once, to lists.
+// recorder returns a Communicator that carries out each call at once, on lists.
 func recorder[W, T comparable](lists map[W][]T) orchestrator.Communicator[W, T] {
 	var mu sync.Mutex
 	return communicator.Func[W, T]{
@@ -51,7 +51,7 @@ func (f *fleet) run(worker, tasks string) {
 	}
 }
 
-// Three workers, w1 to w3, some of which run something already, and one term.
+// Each case begins with what the workers w1 to w3 run, and runs one term.
 func TestBehaviour(t *testing.T) {
 	two := orchestrator.WithTaskInstances(2)
 	for _, c := range []struct {
@@ -196,7 +196,7 @@ func TestBehaviour(t *testing.T) {
 	}
 }
 
-// matches tells whether text is pattern, with one word for each *.
+// matches reports whether text equals pattern, in which each * stands for one word.
 func matches(pattern, text string) bool {
 	p, s := strings.Fields(pattern), strings.Fields(text)
 	return len(p) == len(s) && !slices.ContainsFunc(p, func(word string) bool {
@@ -205,9 +205,8 @@ func matches(pattern, text string) bool {
 	})
 }
 
-// A worker that cannot be listed gets nothing, and the others share the tasks:
-// at once where silence means loss, as it did in earlier libraries; else once it
-// is lost, since it may run any of them.
+// A worker that cannot be listed gets no tasks. The others share its tasks: at once if
+// silence means loss, as in earlier libraries, otherwise once it is lost.
 func TestBehaviour_ListFails(t *testing.T) {
 	for name, fail := range map[string]func(*fleet){
 		"with an error":          func(f *fleet) { f.refuse(orchestrator.OpList, "w2", "", errors.New("some error")) },
@@ -251,7 +250,7 @@ func byLoad(loads []int) []int {
 	return loads
 }
 
-// What fails to be added or removed is an error of the term.
+// A start or stop that fails is in the error of the term.
 func TestBehaviour_WritesFail(t *testing.T) {
 	for _, op := range []orchestrator.Op{orchestrator.OpAdd, orchestrator.OpRemove} {
 		t.Run(op.String(), bothWires(given{workers: 1}, func(t *testing.T, f *fleet) {
@@ -271,9 +270,9 @@ func TestBehaviour_StatsCountWorkers(t *testing.T) {
 	})
 }
 
-// A worker joins: one term, as few moves as there can be, and then no call but
-// List. Earlier libraries took up to 120 terms and ten times as many moves, or
-// left the new worker empty for ever.
+// A worker joins: one term makes as few moves as possible, and later ones only list.
+// Earlier libraries took up to 120 terms and ten times as many moves, or left the new
+// worker empty forever.
 func TestBaseline_AWorkerJoins(t *testing.T) {
 	for _, c := range []struct{ tasks, workers, moves int }{
 		{100, 4, 20},
@@ -302,8 +301,8 @@ func TestBaseline_AWorkerJoins(t *testing.T) {
 	}
 }
 
-// Uneven for ever, 17 to 21, was what 101 tasks on 4 workers came to when a
-// fifth joined. Here any start is even after one term.
+// A fifth worker joins 101 tasks on 4. An earlier library ended with 17 to 21 tasks on
+// each. Here one term makes any start even.
 func TestBaseline_EvenFromAnyStart(t *testing.T) {
 	for _, n := range []int{1, 2, 5, 19, 99, 100, 101, 102, 103} {
 		t.Run(fmt.Sprint(n), bubble(given{workers: 5, expected: n}, func(t *testing.T, f *fleet) {
@@ -317,9 +316,9 @@ func TestBaseline_EvenFromAnyStart(t *testing.T) {
 	}
 }
 
-// One worker hangs on every Add: at most one timeout a term. Of what it did not take
-// one task is tried there again, and runs elsewhere in the term after that, as the
-// others do in the next. It used to cost 25 timeouts in a row.
+// One worker hangs on every Add, which costs at most one timeout a term. Of the tasks
+// that it did not start, one is tried there again. Two terms later all run elsewhere. An
+// earlier library waited for 25 timeouts in a row.
 func TestBaseline_OneWorkerHangsOnAdd(t *testing.T) {
 	onBothWires(t, given{workers: 4}, func(t *testing.T, f *fleet) {
 		f.intercept(on(orchestrator.OpAdd, "w2", "", hang))
@@ -342,8 +341,8 @@ func TestBaseline_OneWorkerHangsOnAdd(t *testing.T) {
 	})
 }
 
-// The same, and it ignores its context: no call is left to it to hold up the
-// term, and what it may have is held until it is lost.
+// The calls also ignore their context. No further call to the worker delays a term, and
+// the tasks that it may run are held until it is lost.
 func TestBaseline_OneWorkerHangsOnAddForEver(t *testing.T) {
 	onBothWires(t, given{workers: 4}, func(t *testing.T, f *fleet) {
 		f.intercept(on(orchestrator.OpAdd, "w2", "", func(context.Context) error {

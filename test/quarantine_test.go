@@ -17,12 +17,12 @@ import (
 
 type pause = orchestrator.Pause[string, string]
 
-// paused returns the pauses of a kind, by the last term.
+// paused returns the pauses of a kind in the last plan.
 func (f *fleet) paused(kind orchestrator.PauseKind) []pause {
 	return filter(f.LastPlan().Paused, func(p pause) bool { return p.Kind == kind })
 }
 
-// quarantined returns the quarantined workers, by the last term.
+// quarantined returns the quarantined workers in the last plan.
 func (f *fleet) quarantined() (found []string) {
 	for _, p := range f.paused(orchestrator.PauseWorker) {
 		found = append(found, p.Worker)
@@ -38,13 +38,13 @@ func (f *fleet) addsTo(worker string) []call {
 	return f.calls(func(c call) bool { return c.Op == orchestrator.OpAdd && c.Worker == worker })
 }
 
-// anyTerm runs a term, whatever fails in it.
+// anyTerm runs a term, with or without failures.
 func (f *fleet) anyTerm() {
 	f.forget()
 	_ = f.NextTerm(f.t.Context())
 }
 
-// anyTerms runs so many terms, whatever fails in them.
+// anyTerms runs n terms, with or without failures.
 func (f *fleet) anyTerms(n int) {
 	for range n {
 		f.anyTerm()
@@ -79,7 +79,7 @@ func TestT9_OneOfFourWorkersStartsNothing(t *testing.T) {
 	}))
 }
 
-// However long it lasts: every task runs at the end of every term, and the worker
+// However long the fault lasts, every task runs at the end of every term, and the worker
 // is tried with one task after 1, 2, 4, 8 and then 16 terms.
 func TestT9_ABrokenWorkerDoesLittleHarm(t *testing.T) {
 	onBothWires(t, given{workers: 4}, func(t *testing.T, f *fleet) {
@@ -112,8 +112,8 @@ func TestT9_ABrokenWorkerDoesLittleHarm(t *testing.T) {
 	})
 }
 
-// A worker that runs tasks and fails to start those of another one keeps what it
-// has, and gets no more.
+// A worker that runs tasks, and fails to start those of another one, keeps its tasks and
+// gains none.
 func TestT9_AQuarantinedWorkerKeepsItsTasks(t *testing.T) {
 	onBothWires(t, given{workers: 4, running: 40}, func(t *testing.T, f *fleet) {
 		kept := f.RunsOn("w2")
@@ -140,7 +140,7 @@ func TestT9_AQuarantinedWorkerKeepsItsTasks(t *testing.T) {
 	})
 }
 
-// quarantine makes a worker of f run nothing, and be quarantined.
+// quarantine empties a worker of f and makes it quarantined.
 func (f *fleet) quarantine(worker string) {
 	f.t.Helper()
 	f.failAdds(errRejected, worker)
@@ -153,7 +153,7 @@ func (f *fleet) quarantine(worker string) {
 	require.Equal(f.t, []string{worker}, f.quarantined())
 }
 
-// It may lose what is expected no longer.
+// A quarantined worker may lose unexpected tasks.
 func TestT9_AQuarantinedWorkerMayLoseTasks(t *testing.T) {
 	inBubble(t, given{workers: 3, running: 12}, func(t *testing.T, f *fleet) {
 		f.failAdds(errRejected, "w1")
@@ -170,7 +170,7 @@ func TestT9_AQuarantinedWorkerMayLoseTasks(t *testing.T) {
 	})
 }
 
-// After its pause it gets one task, and then its share.
+// After its pause, a quarantined worker gains one task, and then its share.
 func TestT9_ATrialAndThenItsShare(t *testing.T) {
 	onBothWires(t, given{workers: 4, expected: 100}, func(t *testing.T, f *fleet) {
 		f.quarantine("w3")
@@ -193,8 +193,8 @@ func TestT9_ATrialAndThenItsShare(t *testing.T) {
 	})
 }
 
-// A worker that refused every start for a long time, and then recovers, gets its
-// share again.
+// A worker that refused every start for a long time, and then recovers, gets its share
+// again.
 func TestT9_ARecoveredWorkerGetsItsShare(t *testing.T) {
 	for _, broken := range []int{3, 20, 200} {
 		for name, fault := range map[string]func(context.Context) error{
@@ -221,7 +221,7 @@ func TestT9_ARecoveredWorkerGetsItsShare(t *testing.T) {
 	}
 }
 
-// Where something is missing, that is the trial, and nothing healthy moves.
+// If an instance is missing, the trial starts it, and no healthy task moves.
 func TestT9_ATrialWithAMissingTask(t *testing.T) {
 	inBubble(t, given{workers: 3, expected: 9}, func(t *testing.T, f *fleet) {
 		f.quarantine("w3")
@@ -237,7 +237,7 @@ func TestT9_ATrialWithAMissingTask(t *testing.T) {
 	})
 }
 
-// So is an instance that has no place elsewhere.
+// The trial may also start an instance that has no place elsewhere.
 func TestT9_ATrialWithATaskWithoutAPlace(t *testing.T) {
 	inBubble(t, given{workers: 3, expected: 6}, func(t *testing.T, f *fleet) {
 		f.quarantine("w3")
@@ -254,7 +254,7 @@ func TestT9_ATrialWithATaskWithoutAPlace(t *testing.T) {
 	})
 }
 
-// There is no trial with a healthy task if the spread is no better for it.
+// There is no trial with a healthy task if it would not make the spread more even.
 func TestT9_NoTrialForNothing(t *testing.T) {
 	inBubble(t, given{workers: 3, running: 9}, func(t *testing.T, f *fleet) {
 		f.failAdds(errRejected, "w2")
@@ -273,7 +273,7 @@ func TestT9_NoTrialForNothing(t *testing.T) {
 	})
 }
 
-// Each of several quarantined workers is tried with a task of its own.
+// Each of several quarantined workers is tried with a different task.
 func TestT9_EachHasItsTrial(t *testing.T) {
 	onBothWires(t, given{workers: 5}, func(t *testing.T, f *fleet) {
 		f.failAdds(errRejected, "w1", "w2", "w3")
@@ -312,8 +312,7 @@ func TestT9_OneTaskIsNotEnough(t *testing.T) {
 	})
 }
 
-// What counts against a worker stays when the task that it failed to start is
-// expected no longer.
+// A failure counts against its worker even after its task is no longer expected.
 func TestT9_RemovedTasksStillCountAgainstTheirWorker(t *testing.T) {
 	inBubble(t, given{workers: 2, expected: 12}, func(t *testing.T, f *fleet) {
 		failed := f.refusedTasks("w2")
@@ -331,8 +330,8 @@ func TestT9_RemovedTasksStillCountAgainstTheirWorker(t *testing.T) {
 	})
 }
 
-// refusedTasks returns the set of tasks that a worker is asked to start, which
-// grows as that happens.
+// refusedTasks returns the tasks that a worker was called to start. The set grows with
+// each such call.
 func (f *fleet) refusedTasks(worker string) map[string]bool {
 	tasks := make(map[string]bool)
 	f.intercept(func(_ context.Context, c call) error {
@@ -344,8 +343,8 @@ func (f *fleet) refusedTasks(worker string) map[string]bool {
 	return tasks
 }
 
-// If all open workers would be quarantined, none is: what is missing starts where
-// it can.
+// If all open workers would be quarantined, none is: missing instances start where they
+// can.
 func TestT9_TheLastOpenWorkerGetsWhatIsMissing(t *testing.T) {
 	onBothWires(t, given{workers: 2, expected: 8}, func(t *testing.T, f *fleet) {
 		f.quarantine("w2")
@@ -359,8 +358,8 @@ func TestT9_TheLastOpenWorkerGetsWhatIsMissing(t *testing.T) {
 	})
 }
 
-// Nothing healthy moves then while the pause holds, and one task alone after it. So
-// a drain goes on once the workers that are to take its tasks are repaired.
+// In that case no healthy task moves during the pause, and one at a time after it. So a
+// drain continues once the receivers are repaired.
 func TestT9_ADrainOntoQuarantinedWorkers(t *testing.T) {
 	for _, n := range []int{1, 3} {
 		t.Run(fmt.Sprint(n, " replaced"), bothWires(given{workers: n, running: 12}, func(t *testing.T, f *fleet) {
@@ -394,8 +393,8 @@ func TestT9_ADrainOntoQuarantinedWorkers(t *testing.T) {
 	}
 }
 
-// Where every start was refused for a long time, everything runs soon after that is
-// over.
+// If every start was refused for a long time, all tasks run soon after the fault has
+// ended.
 func TestT9_AfterEveryWorkerRefusedEverything(t *testing.T) {
 	for _, tasks := range []int{1, 4, 40} {
 		t.Run(fmt.Sprint(tasks, " tasks"), bothWires(given{workers: 3}, func(t *testing.T, f *fleet) {
@@ -410,8 +409,8 @@ func TestT9_AfterEveryWorkerRefusedEverything(t *testing.T) {
 	}
 }
 
-// Moves whose give-back fails count against no worker. No healthy task moves for 1,
-// 2, 4, … terms, and then one alone.
+// Moves whose give-back fails count against no worker. No healthy task moves for 1, 2, 4,
+// … terms, and then one at a time.
 func TestT9_AFailedGiveBackPausesAllMoves(t *testing.T) {
 	onBothWires(t, given{workers: 3, running: 30}, func(t *testing.T, f *fleet) {
 		f.join("w4")
@@ -470,7 +469,7 @@ func TestT9_SilenceEndsNoQuarantine(t *testing.T) {
 	})
 }
 
-// To be fenced off counts against no worker.
+// A write that a worker refused because of its fence counts against no worker.
 func TestT9_FencedOffCountsAgainstNoWorker(t *testing.T) {
 	onBothWires(t, given{workers: 3, expected: 9}, func(t *testing.T, f *fleet) {
 		f.failAdds(fmt.Errorf("seen a later one: %w", orchestrator.ErrStale), "w2")
@@ -486,7 +485,7 @@ func TestT9_FencedOffCountsAgainstNoWorker(t *testing.T) {
 	})
 }
 
-// Nor does a start that waits for a stop.
+// A start that waits for a stop (ErrStopping) counts against no worker.
 func TestT9_StoppingCountsAgainstNoWorker(t *testing.T) {
 	onBothWires(t, given{workers: 2, expected: 4}, func(t *testing.T, f *fleet) {
 		f.failAdds(orchestrator.ErrStopping, "w2")
@@ -495,8 +494,8 @@ func TestT9_StoppingCountsAgainstNoWorker(t *testing.T) {
 	})
 }
 
-// Nor does a refused start of a task that was removed meanwhile: the transport may
-// refuse it for that.
+// Neither does a refused start of a task that was removed meanwhile: the transport may
+// have refused it for that reason.
 func TestT9_ARemovedTaskCountsAgainstNoWorker(t *testing.T) {
 	onBothWires(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.AddTask("t1", orchestrator.WithTaskInstances(2)))
@@ -511,8 +510,8 @@ func TestT9_ARemovedTaskCountsAgainstNoWorker(t *testing.T) {
 	})
 }
 
-// A task that is removed while it moves strands nothing: the transport refuses its
-// start, and other tasks go on moving.
+// A task is removed while it moves, and the transport refuses its start. This does not
+// pause moves.
 func TestT9_ARemovedTaskPausesNoMoves(t *testing.T) {
 	onBothWires(t, given{workers: 1, running: 4}, func(t *testing.T, f *fleet) {
 		f.join("w2")
@@ -535,9 +534,9 @@ func TestT9_ARemovedTaskPausesNoMoves(t *testing.T) {
 	})
 }
 
-// The log tells when a worker is quarantined and when it no longer is, that all moves
-// pause, that tasks fail everywhere, and that missing tasks wait for a worker that
-// never answered: each once, and then once a minute.
+// The log says when a quarantine begins and ends, that all moves pause, that tasks fail
+// on several workers, and that missing tasks wait for a worker that never answered: once,
+// and then once a minute.
 func TestT9_TheLogSaysWhatPauses(t *testing.T) {
 	inBubble(t, given{workers: 4}, func(t *testing.T, f *fleet) {
 		f.failAdds(errRejected, "w3")
@@ -568,7 +567,7 @@ func TestT9_TheLogSaysWhatPauses(t *testing.T) {
 	})
 }
 
-// A pause ends by its time, also where terms are far apart.
+// WithMaxPause ends a pause even if few terms have run.
 func TestT9_WithMaxPause(t *testing.T) {
 	inBubble(t, given{workers: 2, opts: options{orchestrator.WithMaxPause(5 * time.Second)}}, func(t *testing.T, f *fleet) {
 		f.refusePoison()
@@ -585,8 +584,8 @@ func TestT9_WithMaxPause(t *testing.T) {
 	})
 }
 
-// A pause ends after a minute, even if that is one term. A worker that refused
-// every start for hours has its share a few terms after it recovered.
+// A pause ends after a minute, even if that is one term. A worker that refused every
+// start for hours has its share a few terms after it recovered.
 func TestT9_PausesAreNoLongerThanAMinute(t *testing.T) {
 	inBubble(t, given{workers: 4, expected: 100}, func(t *testing.T, f *fleet) {
 		f.intercept(on(orchestrator.OpAdd, "w3", "", fails(errRejected)))

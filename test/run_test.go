@@ -119,7 +119,7 @@ func TestT14_OnceThingsHaveBeenQuiet(t *testing.T) {
 	}
 }
 
-// What keeps changing does not keep the ticker from its terms.
+// While expectations keep changing, Run still runs a term at each tick.
 func TestT14_TickWhileThingsChange(t *testing.T) {
 	inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		stop := f.start(time.Second)
@@ -171,7 +171,7 @@ func TestT14_ChangeDuringATermLeadsToAnother(t *testing.T) {
 	})
 }
 
-// Also one in its very last moment.
+// This includes a change at the very end of a term.
 func TestT14_ChangeAtTheEndOfATermLeadsToAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f *fleet
@@ -266,8 +266,8 @@ func TestT14_FailuresDoNotEndIt(t *testing.T) {
 	})
 }
 
-// A leader whose Run begins before it has loaded its tasks, and before it knows
-// the workers, stops nothing of what the leader before it had running.
+// Run begins before the leader has loaded its tasks, and before it knows the workers. It
+// stops no task that the previous leader started.
 func TestT14_BeforeTasksAreLoadedRemovesNothing(t *testing.T) {
 	inBubble(t, given{workers: 3, running: 9}, func(t *testing.T, old *fleet) {
 		time.Sleep(time.Second)
@@ -287,8 +287,8 @@ func TestT14_BeforeTasksAreLoadedRemovesNothing(t *testing.T) {
 	})
 }
 
-// A stop that a worker rejects is no warning the first time: a job may have begun to
-// run since it was listed. One that lasts is.
+// A stop that a worker rejects is logged at Info the first time, because a job may have
+// begun to run since it was listed. If it lasts, it is logged at Warn.
 func TestT14_ARejectedStopIsNoWarningAtFirst(t *testing.T) {
 	rejected := fmt.Errorf("%w: it runs", orchestrator.ErrRejected)
 	for name, c := range map[string]struct {
@@ -341,7 +341,7 @@ func TestT14_EndsWhenAWorkerSaysDeposed(t *testing.T) {
 	})
 }
 
-// A new leader deposes an old one by its first term, through the workers alone.
+// The first term of a new leader deposes the old one, through the workers alone.
 func TestT14_OldLeaderIsDeposedByTheNewOne(t *testing.T) {
 	inBubble(t, given{workers: 3, running: 6}, func(t *testing.T, old *fleet) {
 		f := old.successor()
@@ -383,7 +383,7 @@ func TestT14_ReturnsAfterEveryGoroutineThatCanEnd(t *testing.T) {
 	}
 }
 
-// The List that lingers, because no term waits for it, is ended too.
+// Run also ends a List for which no term waits any more.
 func TestT14_EndsWhatLingers(t *testing.T) {
 	inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
 		stop := f.start(15 * time.Second)
@@ -397,8 +397,8 @@ func TestT14_EndsWhatLingers(t *testing.T) {
 	})
 }
 
-// Run, as it ends, leaves the term or Plan of another goroutine alone, and does
-// not wait for those that begin after it.
+// When Run ends, it does not affect a NextTerm or Plan of another goroutine, and does not
+// wait for those that begin after it.
 func TestT14_RunEndsBesideANextTerm(t *testing.T) {
 	for name, neighbour := range map[string]func(*fleet) error{
 		"a term": func(f *fleet) error { return f.NextTerm(f.t.Context()) },
@@ -431,8 +431,7 @@ func TestT14_RunEndsBesideANextTerm(t *testing.T) {
 	}
 }
 
-// So are the writes of a leader that learns in the middle of them that it is
-// deposed.
+// Run also ends the writes of a leader that is deposed during them.
 func TestT14_EndsTheWritesOfADeposedLeader(t *testing.T) {
 	inBubble(t, given{workers: 2, expected: 2}, func(t *testing.T, f *fleet) {
 		before := goroutines()

@@ -17,14 +17,14 @@ import (
 	"github.com/f8949c05/orchestrator/communicator"
 )
 
-// grace is how long a worker may be silent where a test says nothing else.
+// grace is how long a worker may be silent, unless a test sets another period.
 const grace = 3 * timeout
 
 // hold keeps silent workers from being lost.
 var hold = orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved)
 
-// silentTerm runs a term in which the workers named, and no others, are silent,
-// and which fails in nothing else.
+// silentTerm runs a term in which exactly the named workers are silent, and nothing else
+// fails.
 func (f *fleet) silentTerm(workers ...string) {
 	f.t.Helper()
 	var silent []string
@@ -42,7 +42,7 @@ func (f *fleet) waitOutGrace() { time.Sleep(grace) }
 // waitOutCalls waits until every call has had its whole timeout.
 func (f *fleet) waitOutCalls() { time.Sleep(timeout) }
 
-// waitingFor returns what the last plan has waiting for a reason.
+// waitingFor returns the instances that wait for a reason in the last plan.
 func (f *fleet) waitingFor(r orchestrator.Reason) []waiting {
 	return filter(f.LastPlan().Waiting, func(w waiting) bool { return w.Reason == r })
 }
@@ -118,8 +118,8 @@ func TestT4_HolderIsNamed(t *testing.T) {
 	})
 }
 
-// A start that was sent and not answered may have happened. Once the worker is silent,
-// it holds the task, and the task does not start elsewhere.
+// A start that was sent and not answered may have happened. Once the worker is silent, it
+// holds the task, and the task does not start elsewhere.
 func TestT4_UnknownStartIsHeld(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -174,8 +174,8 @@ func TestT4_UnknownStartIsHeld(t *testing.T) {
 	}
 }
 
-// A task that was taken from a worker, refused by another, and given back with
-// no answer may run where it came from.
+// A task was stopped on a worker, refused by another, and given back without an answer.
+// It may run on the first worker.
 func TestT4_UnknownGiveBackIsHeld(t *testing.T) {
 	inBubble(t, given{workers: 2, running: 6, opts: options{hold}}, func(t *testing.T, f *fleet) {
 		f.join("w3")
@@ -206,8 +206,8 @@ func TestT4_UnknownGiveBackIsHeld(t *testing.T) {
 	})
 }
 
-// What a worker has acknowledged to have stopped it does not hold, whatever it
-// answered before.
+// A worker does not hold a task whose stop it has acknowledged, whatever it answered
+// before.
 func TestT4_AcknowledgedStopIsNotHeld(t *testing.T) {
 	inBubble(t, given{workers: 1, running: 2, opts: options{hold}}, func(t *testing.T, f *fleet) {
 		f.join("w2", "w3")
@@ -270,8 +270,8 @@ func TestT4_NewLeaderKnowsNothing(t *testing.T) {
 	}
 }
 
-// What is reported is kept even, and what is reported twice is trimmed, while a
-// worker is unheard.
+// While a worker has never answered, reported tasks are still spread evenly, and surplus
+// copies of them stop.
 func TestT4_WhatIsReportedIsStillMoved(t *testing.T) {
 	inBubble(t, given{workers: 3, running: 12}, func(t *testing.T, old *fleet) {
 		f := old.successor()
@@ -283,7 +283,7 @@ func TestT4_WhatIsReportedIsStillMoved(t *testing.T) {
 	})
 }
 
-// A leader that starts while its first List misses a worker that is only slow.
+// A leader starts, and its first List misses a worker that is only slow.
 func TestT4_NewLeaderMissesASlowWorker(t *testing.T) {
 	inBubble(t, given{workers: 4, running: 20}, func(t *testing.T, old *fleet) {
 		f := old.successor()
@@ -339,8 +339,7 @@ func TestT4_SilenceOutranksDraining(t *testing.T) {
 	})
 }
 
-// What a worker said that was removed meanwhile says nothing about the one that
-// has its name now.
+// A late answer of a removed worker does not count for a new worker of the same name.
 func TestT4_LateAnswerOfAPredecessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -386,7 +385,7 @@ func TestT4_RemovedAndAddedAgainStartsAfresh(t *testing.T) {
 	})
 }
 
-// A worker that leaves while a term asks it refuses the call. That is no failure.
+// A worker that is removed while a term lists it refuses the call. That is not a failure.
 func TestT4_AWorkerThatLeavesMeanwhileFailsNoTerm(t *testing.T) {
 	inBubble(t, given{workers: 3, running: 6}, func(t *testing.T, f *fleet) {
 		f.intercept(on(orchestrator.OpList, "w2", "", func(context.Context) error {
@@ -401,9 +400,8 @@ func TestT4_AWorkerThatLeavesMeanwhileFailsNoTerm(t *testing.T) {
 	})
 }
 
-// T4, for a worker that is replaced by one of the same name while a term is under
-// way: what the term starts there is with the new one, which is held to run it
-// until it is heard.
+// A worker is replaced by one of the same name while a term is under way. The tasks that
+// the term starts there reach the new worker, which holds them until it answers.
 func TestT4_WhatATermStartedOnASuccessor(t *testing.T) {
 	onBothWires(t, given{workers: 2, expected: 4, opts: options{orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved)}}, func(t *testing.T, f *fleet) {
 		replaced := false
@@ -435,8 +433,8 @@ func TestT4_WhatATermStartedOnASuccessor(t *testing.T) {
 	})
 }
 
-// The same where the start hangs while its worker is removed, and one of its name
-// is added some terms later: it may yet land there.
+// The start hangs while its worker is removed, and a worker of the same name is added
+// some terms later. The start may still take effect there.
 func TestT4_AStartThatMayLandOnASuccessor(t *testing.T) {
 	inBubble(t, given{workers: 2, opts: options{orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved)}}, func(t *testing.T, f *fleet) {
 		f.expect(1)

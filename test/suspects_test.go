@@ -29,7 +29,7 @@ func (f *fleet) addPoison(opts ...orchestrator.TaskOption) {
 	require.NoError(f.t, f.AddTask("poison", opts...))
 }
 
-// A single worker tries it again after 1, 2, 4, 8 and then 16 terms.
+// A single worker is tried again after 1, 2, 4, 8 and then 16 terms.
 func TestT9_PoisonOnOneWorker(t *testing.T) {
 	onBothWires(t, given{workers: 1, running: 3}, func(t *testing.T, f *fleet) {
 		f.addPoison()
@@ -51,8 +51,8 @@ func TestT9_PoisonOnOneWorker(t *testing.T) {
 	})
 }
 
-// It goes from worker to worker and quarantines none. LastPlan tells where it failed
-// last, until when it pauses, and why.
+// The task is tried on one worker after the other, and none is quarantined. LastPlan says
+// where it failed last, until when it pauses, and why.
 func TestT9_PoisonQuarantinesNoWorker(t *testing.T) {
 	onBothWires(t, given{workers: 3, running: 6}, func(t *testing.T, f *fleet) {
 		f.addPoison()
@@ -94,8 +94,8 @@ func TestT9_PoisonQuarantinesNoWorker(t *testing.T) {
 	})
 }
 
-// No healthy task moves out of its way, though an even spread with the poison in it
-// would be another one. Once it runs the spread becomes even.
+// No healthy task makes room for the poison task, even if the spread with that task would
+// be another. Once it runs, the spread becomes even.
 func TestT9_PoisonMovesNoHealthyTask(t *testing.T) {
 	onBothWires(t, given{workers: 3, running: 6}, func(t *testing.T, f *fleet) {
 		f.addPoison(orchestrator.WithTaskInstances(2))
@@ -150,7 +150,7 @@ func TestT9_ARunningCopyOfASuspectStays(t *testing.T) {
 	})
 }
 
-// If every worker failed to start it, the task waits, and LastPlan says so.
+// If every worker failed to start the task, it waits, and LastPlan gives the reason.
 func TestT9_PoisonWaits(t *testing.T) {
 	inBubble(t, given{workers: 1, running: 1}, func(t *testing.T, f *fleet) {
 		f.addPoison()
@@ -162,7 +162,7 @@ func TestT9_PoisonWaits(t *testing.T) {
 	})
 }
 
-// A task that is poison no longer runs at the next try, and its record is clean.
+// A task that can be started again runs at its next try, and its failures are forgotten.
 func TestT9_PoisonThatIsCured(t *testing.T) {
 	for _, failed := range []int{1, 2, 10} {
 		onBothWires(t, given{workers: 2, running: 1}, func(t *testing.T, f *fleet) {
@@ -178,7 +178,7 @@ func TestT9_PoisonThatIsCured(t *testing.T) {
 	}
 }
 
-// What a broken worker refused pauses there, and nowhere else.
+// A task that a broken worker refused pauses there, and on no other worker.
 func TestT9_ABrokenWorkerMakesNoTaskSuspect(t *testing.T) {
 	onBothWires(t, given{workers: 4}, func(t *testing.T, f *fleet) {
 		f.failAdds(errRejected, "w3")
@@ -202,8 +202,8 @@ func TestT9_ABrokenWorkerMakesNoTaskSuspect(t *testing.T) {
 	})
 }
 
-// A task that ran, and now fails wherever it comes, keeps no worker from starting
-// others.
+// A task ran, and now fails wherever it is started. It does not keep a worker from
+// starting others.
 func TestT9_ATaskThatTurnsPoisonousStarvesNoWorker(t *testing.T) {
 	onBothWires(t, given{workers: 4, expected: 19}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.AddTask("poison"))
@@ -222,7 +222,7 @@ func TestT9_ATaskThatTurnsPoisonousStarvesNoWorker(t *testing.T) {
 	})
 }
 
-// A start that seemed to fail, but is listed, did not fail.
+// A start that failed, but whose task is listed, counts as done.
 func TestT9_ATaskThatIsListedHasNotFailed(t *testing.T) {
 	onBothWires(t, given{workers: 2, expected: 1}, func(t *testing.T, f *fleet) {
 		f.intercept(func(_ context.Context, c call) error {
@@ -243,7 +243,7 @@ func TestT9_ATaskThatIsListedHasNotFailed(t *testing.T) {
 	})
 }
 
-// What is held against a task goes with it.
+// The failures of a removed task are forgotten.
 func TestT9_ARemovedTaskIsForgotten(t *testing.T) {
 	onBothWires(t, given{workers: 2, running: 1}, func(t *testing.T, f *fleet) {
 		f.addPoison()
@@ -259,7 +259,7 @@ func TestT9_ARemovedTaskIsForgotten(t *testing.T) {
 	})
 }
 
-// A suspect is not tried where it runs, and waits if there is no other worker.
+// A suspect is not tried on a worker that runs it, and waits if there is no other.
 func TestT9_ASuspectOnEveryWorker(t *testing.T) {
 	inBubble(t, given{workers: 3, running: 3}, func(t *testing.T, f *fleet) {
 		f.failAdds(errRejected, "w1", "w2")
@@ -283,7 +283,8 @@ func (f *fleet) running() (n int) {
 	return n
 }
 
-// leastRunning returns how many tasks ran at the same time at least, once n did.
+// leastRunning returns the lowest number of tasks that ran at the same time after n of
+// them ran.
 func (f *fleet) leastRunning(n int) (least int) {
 	least = n
 	running, reached := 0, false
@@ -302,8 +303,8 @@ func (f *fleet) leastRunning(n int) (least int) {
 	return least
 }
 
-// For ten minutes every start fails. The leader has a reason to move tasks, and
-// each move stops one.
+// Every start fails for ten minutes. The leader has a reason to move tasks, and each move
+// stops one.
 func TestT9_AnOutageOfAllStartsStopsLittle(t *testing.T) {
 	reasons := []struct {
 		name string
@@ -404,7 +405,7 @@ type poisoned struct {
 	blamed []string       // workers that were quarantined at some time
 }
 
-// step adds tasks, runs a term and looks at its outcome.
+// step adds tasks, runs a term and checks its outcome.
 func (p *poisoned) step(term, poison int) {
 	if poison > 0 {
 		var tasks []string

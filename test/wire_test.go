@@ -1,7 +1,6 @@
 package test
 
-// The calls between a leader and its cluster: what they were, and how to disturb
-// them.
+// The calls between a leader and its cluster: how to record and disturb them.
 
 import (
 	"bytes"
@@ -20,7 +19,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/memory"
 )
 
-// call is one call on the wire.
+// call is a call on the wire.
 type call struct {
 	Op           orchestrator.Op
 	Worker, Task string
@@ -90,8 +89,8 @@ func (w *wire) quiet() {
 	w.t.Error("some calls never return")
 }
 
-// intercept calls f before each call is forwarded. f may delay the call or return an
-// error, which then is the answer. It is called from many goroutines.
+// intercept makes the wire call f before it forwards a call. f may delay the call, or
+// return an error, which is then the answer. It is called from many goroutines.
 func (w *wire) intercept(f func(ctx context.Context, c call) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,7 +110,7 @@ func (w *wire) calls(keep func(call) bool) (found []call) {
 	return found
 }
 
-// writes returns the writes since the last forget, as in "add t1 w2".
+// writes returns the writes since the last forget, such as "add t1 w2".
 func (w *wire) writes() []string {
 	return texts(w.calls(func(c call) bool { return c.Op != orchestrator.OpList }))
 }
@@ -136,7 +135,7 @@ func (w *wire) mostInFlight() int {
 	return w.most
 }
 
-// begin records calls to one worker that are made together. The caller calls end when
+// begin records the calls to a worker that are made together. The caller calls end when
 // they have returned.
 func (w *wire) begin(ctx context.Context, worker string, calls ...*call) (tap func(context.Context, call) error, end func()) {
 	id, _ := orchestrator.TermFromContext(ctx)
@@ -245,7 +244,7 @@ func hang(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// dawdle waits until ctx ends, and then for a second more.
+// dawdle waits until ctx ends, and then for another second.
 func dawdle(ctx context.Context) error {
 	<-ctx.Done()
 	time.Sleep(time.Second)

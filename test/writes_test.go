@@ -1,7 +1,6 @@
 package test
 
-// T3 and T7: the order of the writes, when they may begin, and how long a term may
-// last.
+// T3 and T7: the order of the writes, when they may begin, and how long a term may last.
 
 import (
 	"context"
@@ -20,7 +19,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/memory"
 )
 
-// involves says whether a worker is one end of a change.
+// involves reports whether a worker is one end of a change.
 func involves(c change, worker string) bool {
 	return c.From == worker || c.To == worker
 }
@@ -48,8 +47,7 @@ func TestT7_AnApplierTakesWhatThereIsInOneCall(t *testing.T) {
 	})
 }
 
-// Whichever it is: no receiver that has to prove itself first is left waiting
-// for a task from the slow one.
+// Whichever worker is slow, no receiver without credit waits for a task from it.
 func TestT7_OneSlowWorkerDelaysOnlyItsOwnMoves(t *testing.T) {
 	for _, slow := range names("w", 4) {
 		t.Run(slow, bothWires(given{workers: 4, running: 24}, func(_ *testing.T, f *fleet) {
@@ -64,9 +62,8 @@ func TestT7_OneSlowWorkerDelaysOnlyItsOwnMoves(t *testing.T) {
 	}
 }
 
-// requireNotDelayed checks that all writes of the last term that belong to no
-// change of the slow worker's were done the moment the listing, which took as
-// long as given, was over, and that the slow worker did have some.
+// requireNotDelayed checks that the slow worker had changes in the last term, and that
+// all writes of other changes were done when the listing ended, after the given time.
 func (f *fleet) requireNotDelayed(slow string, listing time.Duration) {
 	f.t.Helper()
 	p := f.LastPlan()
@@ -133,8 +130,8 @@ func TestT7_WhatTimedOutComesLast(t *testing.T) {
 	})
 }
 
-// Two tasks that can never be stopped do not keep the others from it by taking
-// turns at coming last.
+// Two tasks that can never be stopped do not take turns in keeping the others from being
+// stopped.
 func TestT7_TwoThatTimeOutDoNotBlockTheRest(t *testing.T) {
 	inBubble(t, given{workers: 1, running: 5}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.UpdateTasks(nil))
@@ -151,8 +148,8 @@ func TestT7_TwoThatTimeOutDoNotBlockTheRest(t *testing.T) {
 	})
 }
 
-// A task that does not stop keeps none of its neighbours stopped: they start elsewhere
-// while its stop is under way, although one call carries all stops of their worker.
+// A task that does not stop delays no other task of its worker: these start elsewhere
+// while its stop is under way, although one call carries all stops of the worker.
 func TestT7_AStopThatHangsHoldsUpNoOtherMoveOfItsWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -224,8 +221,8 @@ func TestT3_ChangesBeginWithinTheFirstTimeoutOnly(t *testing.T) {
 	})
 }
 
-// The longest term there can be: the listing takes a timeout; a move begins at
-// the end of the next one; its stop, its start and its give-back take one each.
+// The longest possible term: the listing takes a timeout, a move begins at the end of the
+// next one, and its stop, start and give-back take one each.
 func TestT3_WorstTermLastsFiveTimeouts(t *testing.T) {
 	const nearly = timeout - 2*time.Millisecond
 	inBubble(t, given{workers: 1, running: 3}, func(t *testing.T, f *fleet) {
@@ -250,8 +247,8 @@ func TestT3_WorstTermLastsFiveTimeouts(t *testing.T) {
 	})
 }
 
-// Of three tasks on their way to one receiver, which takes a timeout for each,
-// the third would begin there too late to be given back in time.
+// Three tasks move to one receiver, which takes a timeout for each. The third could not
+// be given back in time, so its start is not sent.
 func TestT3_SecondHalvesBeginWithinTheSecondTimeoutOnly(t *testing.T) {
 	const nearly = timeout - 2*time.Millisecond
 	inBubble(t, given{workers: 3, running: 18}, func(t *testing.T, f *fleet) {
@@ -277,7 +274,7 @@ func TestT3_SecondHalvesBeginWithinTheSecondTimeoutOnly(t *testing.T) {
 	})
 }
 
-// Whatever the calls do, a term is over after five timeouts.
+// A term ends within five timeouts, whatever the calls do.
 func TestT3_NoTermLastsLonger(t *testing.T) {
 	for seed := range uint64(100) {
 		synctest.Test(t, func(t *testing.T) {
@@ -314,8 +311,8 @@ func TestT3_NoTermLastsLonger(t *testing.T) {
 	}
 }
 
-// With one call at a time, a start that sticks takes the only slot between the
-// two halves of a move. At its deadline the slot is free, and the move goes on.
+// With one call at a time, a start that hangs takes the only slot between the two halves
+// of a move. At its deadline the slot is free, and the move continues.
 func TestT3_SlotIsFreeAtTheDeadline(t *testing.T) {
 	inBubble(t, given{workers: 1, running: 2, opts: options{orchestrator.WithConcurrency(1)}}, func(t *testing.T, f *fleet) {
 		f.join("w2", "w3")

@@ -133,7 +133,7 @@ func TestT15_NothingIsUnexpectedBeforeTasksAreLoaded(t *testing.T) {
 	}
 }
 
-// Names that are gone leave nothing behind that could be taken for another's.
+// Names that are no longer used leave nothing behind that could belong to another name.
 func TestT15_NamesComeAndGo(t *testing.T) {
 	inBubble(t, given{workers: 3, opts: options{hold}, applier: true}, func(t *testing.T, f *fleet) {
 		for round := range 8 {
@@ -163,7 +163,7 @@ func TestT15_NamesComeAndGo(t *testing.T) {
 	})
 }
 
-// Whatever takes quadratic time would take hours here.
+// A step that takes quadratic time would take hours here.
 func TestT15_AMillionUnexpectedTasks(t *testing.T) {
 	listed := make([]int, 1_000_000)
 	for i := range listed {
@@ -198,8 +198,7 @@ func TestT15_AMillionUnexpectedTasks(t *testing.T) {
 	}
 }
 
-// counting is a worker that lists what it is given, and counts what it is told
-// to remove.
+// counting is a worker that lists given tasks, and counts the calls of Remove for each.
 type counting struct {
 	list    []int
 	removed int

@@ -1,7 +1,7 @@
 package test
 
-// What the tests of this package share: a leader with its cluster, how to run its
-// terms and what to check. wire_test.go holds the calls between the two.
+// The harness of this package: a leader with its cluster, how to run its terms, and what
+// to check. wire_test.go holds the calls between the two.
 
 import (
 	"context"
@@ -132,8 +132,8 @@ func onBothWires(t *testing.T, g given, test func(t *testing.T, f *fleet)) {
 	bothWires(g, test)(t)
 }
 
-// successor returns a new leader of the same workers and tasks, which has not
-// looked at them yet. Its epoch is the later one.
+// successor returns a new leader of the same workers and tasks, with a higher epoch, that
+// has not run a term yet.
 func (f *fleet) successor(opts ...option) *fleet {
 	f.t.Helper()
 	time.Sleep(time.Millisecond)
@@ -176,7 +176,8 @@ func (f *fleet) freshTerm() {
 	f.term()
 }
 
-// beginTerm begins a term, and returns when it waits for calls. The result is its own.
+// beginTerm begins a term, and returns when it waits for calls. The term's error arrives
+// on the channel.
 func (f *fleet) beginTerm() (result <-chan error) {
 	done := make(chan error, 1)
 	go func() { done <- f.NextTerm(f.t.Context()) }()
@@ -184,7 +185,7 @@ func (f *fleet) beginTerm() (result <-chan error) {
 	return done
 }
 
-// timedTerm runs a term, and says how long it took and what it returned.
+// timedTerm runs a term, and returns how long it took, and its error.
 func (f *fleet) timedTerm() (time.Duration, error) {
 	began := time.Now()
 	err := f.NextTerm(f.t.Context())
@@ -212,7 +213,7 @@ func failures(t *testing.T, err error) []*callError {
 }
 
 // heal restores the network and runs a term in which silent workers answer. The term may
-// go on before they have answered, so it may have failures.
+// continue before they have answered, so it may have failures.
 func (f *fleet) heal() {
 	f.Heal()
 	synctest.Wait()
@@ -220,8 +221,8 @@ func (f *fleet) heal() {
 	synctest.Wait()
 }
 
-// failAdds makes the given workers, or all if none is given, answer every Add with err
-// and do nothing.
+// failAdds makes the given workers, or all if none is given, answer every Add with err,
+// without an effect.
 func (f *fleet) failAdds(err error, workers ...string) {
 	f.Refuse(func(op orchestrator.Op, worker, _ string) error {
 		if op == orchestrator.OpAdd && (len(workers) == 0 || slices.Contains(workers, worker)) {
@@ -231,7 +232,7 @@ func (f *fleet) failAdds(err error, workers ...string) {
 	})
 }
 
-// refuse makes workers answer the calls of op with err, and do nothing: the calls to
+// refuse makes workers answer calls of op with err, without an effect: the calls to
 // worker and of task, unless these are empty.
 func (f *fleet) refuse(op orchestrator.Op, worker, task string, err error) {
 	f.Refuse(func(o orchestrator.Op, w, t string) error {
@@ -285,15 +286,15 @@ func (f *fleet) outcomes() map[orchestrator.Outcome]int {
 	return counts
 }
 
-// requireSettled checks that every task really runs on as many workers as it
-// wants, and that a further term without failures finds nothing to change.
+// requireSettled checks that every task really runs on as many workers as wanted, and
+// that another term without failures changes nothing.
 func (f *fleet) requireSettled() {
 	f.t.Helper()
 	f.requireAllRun()
 	f.requireQuiet(1)
 }
 
-// requireQuiet checks that so many terms fail in nothing and write nothing.
+// requireQuiet checks that the given number of terms have no failure and write nothing.
 func (f *fleet) requireQuiet(terms int) {
 	f.t.Helper()
 	f.forget()
@@ -303,8 +304,7 @@ func (f *fleet) requireQuiet(terms int) {
 	require.Empty(f.t, f.writes())
 }
 
-// requireAllRun checks that every task really runs on as many workers as it
-// wants.
+// requireAllRun checks that every task really runs on as many workers as wanted.
 func (f *fleet) requireAllRun() {
 	f.t.Helper()
 	for _, task := range f.ListExpectedTasks() {
@@ -312,8 +312,8 @@ func (f *fleet) requireAllRun() {
 	}
 }
 
-// requireNeverTwice checks that no task of a single instance has ever run on
-// two workers at the same time.
+// requireNeverTwice checks that no task with a single instance has ever run on two
+// workers at the same time.
 func (f *fleet) requireNeverTwice() {
 	f.t.Helper()
 	for _, task := range f.ListExpectedTasks() {
@@ -327,8 +327,8 @@ const tick = time.Second
 // long is the duration above which these tests count a term as long.
 const long = 2 * time.Second
 
-// start calls Run. It returns what cancels its context and returns its result, which
-// happens at the end of the test at the latest.
+// start calls Run. stop cancels Run's context, waits, and returns Run's error. It is
+// called at the end of the test at the latest.
 func (f *fleet) start(every time.Duration) (stop func(cause error) error) {
 	f.t.Helper()
 	ctx, cancel := context.WithCancelCause(f.t.Context())
@@ -454,7 +454,7 @@ func (f *fleet) untilAllRun(limit time.Duration) time.Duration {
 	return time.Since(began)
 }
 
-// steadyTerm runs a term, whatever fails in it, and waits a tick.
+// steadyTerm runs a term, with or without failures, and waits a tick.
 func (f *fleet) steadyTerm() {
 	f.t.Helper()
 	f.forget()
@@ -494,7 +494,7 @@ func slowLists(delay func(worker string, n int) time.Duration) func(context.Cont
 	}
 }
 
-// on returns a tap that calls fault for the calls of op, to worker and of task unless
+// on returns a tap that calls fault for the calls of op to worker and of task, unless
 // these are empty.
 func on(op orchestrator.Op, worker, task string, fault func(context.Context) error) func(context.Context, call) error {
 	return func(ctx context.Context, c call) error {
@@ -568,8 +568,7 @@ func cancelledAfter(t *testing.T, d time.Duration, cause error) context.Context 
 	return ctx
 }
 
-// goroutines returns how many goroutines there are in the bubble, once all of
-// them have come to rest.
+// goroutines returns the number of goroutines in the bubble, once all of them wait.
 func goroutines() int {
 	synctest.Wait()
 	dump := make([]byte, 1<<20)
