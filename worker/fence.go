@@ -96,7 +96,7 @@ func (w *Worker[T]) admitWrite(c caller, came **leasePeriod) error {
 	if *came != w.leasePeriod {
 		return fmt.Errorf("%w: the worker has rejoined since the write arrived", orchestrator.ErrRejected)
 	}
-	if err := w.holds(); err != nil {
+	if err := w.checkLease(); err != nil {
 		return fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)
 	}
 	return nil

@@ -70,9 +70,9 @@ func (p *leasePeriod) lost() error {
 	return nil
 }
 
-// holds returns an error if the state of the lease forbids writes and starts now.
+// checkLease returns an error if the state of the lease forbids writes and starts now.
 // The caller holds mu.
-func (w *Worker[T]) holds() error {
+func (w *Worker[T]) checkLease() error {
 	p := w.leasePeriod
 	switch {
 	case w.closed: // nothing starts in any case, and Remove needs no lease
@@ -89,8 +89,8 @@ func (w *Worker[T]) holds() error {
 	return nil
 }
 
-// empty waits until p has ended or the worker closed, and no task is left.
-func (w *Worker[T]) empty(ctx context.Context, p *leasePeriod) error {
+// awaitEmpty waits until p has ended or the worker closed, and no task is left.
+func (w *Worker[T]) awaitEmpty(ctx context.Context, p *leasePeriod) error {
 	select {
 	case <-p.stopped:
 		return nil
@@ -213,13 +213,13 @@ func (w *Worker[T]) EndLease(cause error) {
 		cause = ErrLeaseLost
 	}
 	w.mu.Lock()
-	news := w.endLease(w.leasePeriod, cause)
+	logLoss := w.endLease(w.leasePeriod, cause)
 	w.mu.Unlock()
-	news()
+	logLoss()
 }
 
-// endLease is EndLease with mu held. The caller calls news after it has released mu.
-func (w *Worker[T]) endLease(p *leasePeriod, cause error) (news func()) {
+// endLease is EndLease with mu held. The caller calls logLoss when it has released mu.
+func (w *Worker[T]) endLease(p *leasePeriod, cause error) (logLoss func()) {
 	if isClosed(p.ended) || isClosed(p.stopped) {
 		return func() {}
 	}
@@ -229,12 +229,12 @@ func (w *Worker[T]) endLease(p *leasePeriod, cause error) (news func()) {
 		p.gone.End() // for Check
 		p.leave.End()
 	}
-	return w.leave(p, cause)
+	return w.stopForLease(p, cause)
 }
 
-// leave tells all tasks to stop because the lease is lost. The caller holds mu, and
-// calls news after it has released mu.
-func (w *Worker[T]) leave(p *leasePeriod, cause error) (news func()) {
+// stopForLease tells all tasks to stop because the lease is lost. The caller holds mu, and
+// calls logLoss after it has released mu.
+func (w *Worker[T]) stopForLease(p *leasePeriod, cause error) (logLoss func()) {
 	if isClosed(p.ended) || isClosed(p.stopped) {
 		return func() {}
 	}
@@ -252,10 +252,10 @@ func (w *Worker[T]) leave(p *leasePeriod, cause error) (news func()) {
 func (w *Worker[T]) guard(p *leasePeriod) {
 	<-p.leave.Done()
 	w.mu.Lock()
-	news := w.leave(p, ErrLeaseLost)
+	logLoss := w.stopForLease(p, ErrLeaseLost)
 	resort := p.resort
 	w.mu.Unlock()
-	go news()     // a logger that blocks must not delay the last resort
+	go logLoss()  // a logger that blocks must not delay the last resort
 	resort.Left() // checks the clock: the machine may have been suspended past both deadlines
 	select {
 	case <-p.stopped:
@@ -297,13 +297,13 @@ func (w *Worker[T]) lastResort(p *leasePeriod) {
 // ErrClosed.
 func (w *Worker[T]) Rejoin(ctx context.Context) error {
 	w.mu.Lock()
-	p, news := w.leasePeriod, func() {}
+	p, logLoss := w.leasePeriod, func() {}
 	if !w.closed {
-		news = w.endLease(p, ErrLeaseLost)
+		logLoss = w.endLease(p, ErrLeaseLost)
 	}
 	w.mu.Unlock()
-	news()
-	if err := w.empty(ctx, p); err != nil {
+	logLoss()
+	if err := w.awaitEmpty(ctx, p); err != nil {
 		return fmt.Errorf("rejoin: %w", err)
 	}
 	w.mu.Lock()

@@ -42,7 +42,7 @@ func (w *Worker[T]) ready(e *entry[T], r *run) {
 	if e.state == Starting && e.run == r {
 		w.enter(e, Running)
 		e.settle(nil)
-		w.inform(e)
+		w.deliverUpdate(e)
 	}
 }
 
@@ -116,8 +116,8 @@ func (w *Worker[T]) ended(e *entry[T], err error) {
 	}
 }
 
-// readable returns the text of err, and err itself or a replacement if err.Error panics, for example
-// on a nil pointer. It is called without mu, because the method is the user's.
+// readable returns the text of err, and err itself or, if err.Error panics, such as on a
+// nil pointer, a replacement. It is called without mu, because the method is the user's.
 func readable(err error) (text string, safe error) {
 	if err == nil {
 		return "", nil

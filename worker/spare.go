@@ -67,12 +67,13 @@ func (w *Worker[T]) newSpareTimer() *spareTimer {
 	}
 	go func() {
 		defer close(t.done)
-		w.idle(ctx)
+		w.callInSpareTime(ctx)
 	}()
 	return t
 }
 
-func (w *Worker[T]) idle(ctx context.Context) {
+// callInSpareTime calls the function of WithSpareTime until ctx ends.
+func (w *Worker[T]) callInSpareTime(ctx context.Context) {
 	due := time.NewTimer(w.cfg.spare.every)
 	defer due.Stop()
 	for {
@@ -82,8 +83,8 @@ func (w *Worker[T]) idle(ctx context.Context) {
 		case <-due.C:
 		}
 		began := time.Now()
-		if w.hasTime() {
-			w.passTime(ctx)
+		if w.hasSpareTime() {
+			w.callSpare(ctx)
 		}
 		// Count from the beginning of this call. A ticker keeps its own schedule,
 		// and would call f twice in a row after a long call.
@@ -91,16 +92,16 @@ func (w *Worker[T]) idle(ctx context.Context) {
 	}
 }
 
-// hasTime reports whether a task that is added now would start immediately. If so,
+// hasSpareTime reports whether a task that is added now would start immediately. If so,
 // no task waits for a slot.
-func (w *Worker[T]) hasTime() bool {
+func (w *Worker[T]) hasSpareTime() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return !w.closed && w.holds() == nil && (w.cfg.slots == 0 || w.busy < w.cfg.slots)
+	return !w.closed && w.checkLease() == nil && (w.cfg.slots == 0 || w.busy < w.cfg.slots)
 }
 
-// passTime calls the user's function and recovers its panics.
-func (w *Worker[T]) passTime(ctx context.Context) {
+// callSpare calls the user's function and recovers its panics.
+func (w *Worker[T]) callSpare(ctx context.Context) {
 	defer func() {
 		if v := recover(); v != nil {
 			w.cfg.logger.Error("spare time panicked", slog.Any("err", panics.Error(v)),
@@ -110,9 +111,9 @@ func (w *Worker[T]) passTime(ctx context.Context) {
 	w.cfg.spare.f(ctx)
 }
 
-// sparePatience limits how long Close waits for the goroutine to end. The caller of
+// spareTimeout limits how long Close waits for the goroutine to end. The caller of
 // Close may keep a lease alive until then, although no task needs it.
-const sparePatience = time.Second
+const spareTimeout = time.Second
 
 // end waits until the goroutine has ended. The caller has cancelled its context.
 func (t *spareTimer) end(ctx context.Context) error {
@@ -121,7 +122,7 @@ func (t *spareTimer) end(ctx context.Context) error {
 		return nil
 	default: // if both are done, success counts
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, sparePatience, errBusy)
+	ctx, cancel := context.WithTimeoutCause(ctx, spareTimeout, errBusy)
 	defer cancel()
 	select {
 	case <-t.done:
@@ -131,5 +132,5 @@ func (t *spareTimer) end(ctx context.Context) error {
 	}
 }
 
-// errBusy is the cause if the function has not returned within sparePatience.
-var errBusy = fmt.Errorf("timed out after %v", sparePatience)
+// errBusy is the cause if the function has not returned within spareTimeout.
+var errBusy = fmt.Errorf("timed out after %v", spareTimeout)

@@ -114,7 +114,7 @@ func (w *Worker[T]) accept(task T, g Grant) *entry[T] {
 
 // fillSlots starts queued tasks, oldest first, while slots are free.
 func (w *Worker[T]) fillSlots() {
-	for w.queue.first != nil && (w.cfg.slots == 0 || w.busy < w.cfg.slots) && !w.closed && w.holds() == nil {
+	for w.queue.first != nil && (w.cfg.slots == 0 || w.busy < w.cfg.slots) && !w.closed && w.checkLease() == nil {
 		e := w.queue.first.value
 		w.queue.remove(e.turn)
 		e.turn = nil
@@ -151,7 +151,7 @@ func (w *Worker[T]) start(e *entry[T]) {
 // startAgain begins the next run of a task that holds a slot. If the lease is lost
 // it does nothing, because the task is about to be stopped.
 func (w *Worker[T]) startAgain(e *entry[T]) {
-	if w.holds() == nil {
+	if w.checkLease() == nil {
 		w.start(e)
 	}
 }

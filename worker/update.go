@@ -82,9 +82,9 @@ func taskContextOf(ctx context.Context) (in taskContext, ok bool) {
 	return in, ok
 }
 
-// take updates a task with the newer parts of g. The caller holds mu, the worker
+// applyGrant updates a task with the newer parts of g. The caller holds mu, the worker
 // holds its lease, and the task is not stopping.
-func (w *Worker[T]) take(e *entry[T], g Grant) {
+func (w *Worker[T]) applyGrant(e *entry[T], g Grant) {
 	old := e.grant
 	content := g.Version > old.Version
 	owner := g.Token != 0 && (g.Scope != old.Scope || g.Token > old.Token)
@@ -111,7 +111,7 @@ func (w *Worker[T]) take(e *entry[T], g Grant) {
 	case owner, w.hooks.update == nil:
 		w.runAnew(e)
 	default:
-		w.inform(e)
+		w.deliverUpdate(e)
 	}
 }
 
@@ -133,10 +133,10 @@ func (w *Worker[T]) runAnew(e *entry[T]) {
 	e.run.cancel(ErrUpdated)
 }
 
-// inform passes the newest content to a running task, unless the task has it. A task
+// deliverUpdate passes the newest content to a running task, unless the task has it. A task
 // gets one update at a time. Later ones wait, and the last one counts. The caller
 // holds mu.
-func (w *Worker[T]) inform(e *entry[T]) {
+func (w *Worker[T]) deliverUpdate(e *entry[T]) {
 	r := e.run
 	if r.updating == nil && e.goesOn() && r.version < e.grant.Version {
 		r.updating = make(chan struct{})

@@ -84,7 +84,7 @@ func (w *Worker[T]) Update(ctx context.Context, task T, g Grant) error {
 	case e.state == Stopping:
 		return fmt.Errorf("%w: task %v is stopping", orchestrator.ErrRejected, task)
 	}
-	w.take(e, g)
+	w.applyGrant(e, g)
 	return nil
 }
 
@@ -250,7 +250,7 @@ func (s *step) succeeded() bool {
 func (w *Worker[T]) begin(ctx context.Context, r *request[T]) step {
 	s, ask := w.apply(ctx, r)
 	if ask {
-		if err := w.ask(ctx, r.Task, r.grant.Content); err != nil {
+		if err := w.callAccept(ctx, r.Task, r.grant.Content); err != nil {
 			return step{err: fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)}
 		}
 		r.accepted = true
@@ -300,7 +300,7 @@ func (w *Worker[T]) beginAdd(r *request[T], e *entry[T]) step {
 		// Add is refused.
 		return step{wait: e.gone, again: true, late: w.stopOverdue(e)}
 	default:
-		w.take(e, r.grant)
+		w.applyGrant(e, r.grant)
 	}
 	s := e.settled
 	if s == nil || e.state == Queued {
@@ -402,9 +402,9 @@ func (w *Worker[T]) finish(ctx context.Context, r *request[T], s step) error {
 	return s.err
 }
 
-// ask calls the user's function and turns a panic into an error. The caller holds no
-// lock.
-func (w *Worker[T]) ask(ctx context.Context, task T, content []byte) (err error) {
+// callAccept calls the function of WithAccept and turns a panic into an error. The caller
+// holds no lock.
+func (w *Worker[T]) callAccept(ctx context.Context, task T, content []byte) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = w.panicked(task, v)
