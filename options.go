@@ -153,9 +153,9 @@ func WithStats(f func(TermStats)) Option {
 	})
 }
 
-// WithConcurrency sets how many calls a term may have in flight. Calls of List
-// for which the term does not wait have a separate limit, also n. The default is 1,024; n
-// must be at least 1.
+// WithConcurrency sets how many calls a term may have in flight. The calls of List for
+// which the term does not wait have a separate limit, which is also n. The default is
+// 1,024; n must be at least 1.
 func WithConcurrency(n int) Option {
 	return option(func(c *config) error {
 		if n < 1 {
@@ -167,10 +167,10 @@ func WithConcurrency(n int) Option {
 }
 
 // WithGracePeriod sets how long after its last answer a silent worker is declared lost
-// and its tasks start elsewhere. It takes a call that fails, or
-// uses up its timeout, after that time: after a long break between terms, the next term
-// lists the worker before it is declared lost. The grace period should be at least two intervals between terms; otherwise
-// one missed answer suffices, and Run logs a warning.
+// and its tasks start elsewhere. The worker is lost only when a call fails, or uses up its
+// timeout, after the grace period: after a long break between terms, the next term lists
+// it first. The grace period should be at least two intervals between terms. Otherwise one
+// missed answer loses a worker, and Run logs a warning.
 //
 // The default is three communicator timeouts, and under Run at least three ticks. 0
 // declares a silent worker lost in the same term, and [HoldUntilRemoved] never. It must

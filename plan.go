@@ -294,9 +294,7 @@ type WorkerState[W, T comparable] struct {
 	LastAnswer time.Time
 }
 
-// A plan as a table for people.
-
-// planShown bounds how many lines of each kind String writes.
+// planShown bounds how many rows of each table String writes.
 const planShown = 50
 
 // String returns the plan as tables: the changes, the waiting instances, the pauses and

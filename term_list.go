@@ -46,7 +46,7 @@ type listing[W, T comparable] struct {
 	workers []*worker[W, T]
 	answers []answer[T] // by worker
 
-	// The term waits for the workers in awaited, and not for those in others.
+	// The term waits for the workers in awaited, but not for those in others.
 	awaited, others callQueue
 
 	// o.inflight.mu guards what follows.
@@ -188,11 +188,11 @@ func (l *listing[W, T]) ask(q *callQueue, spare int) {
 	l.start(q, 0)
 }
 
-// start starts one more goroutine for a queue, unless there are as many as may be. The caller holds
+// start starts one more goroutine for a queue, up to the queue's limit. The caller holds
 // inflight.mu.
 //
-// Each goroutine starts the next one before its first call. If calls block, there are
-// soon as many goroutines as may be. If they return immediately, there are as many as
+// Each goroutine starts the next one before its first call. If calls block, there are soon
+// as many goroutines as the limit allows. If they return immediately, there are as many as
 // processors, which saves most of the waiting for inflight.mu.
 func (l *listing[W, T]) start(q *callQueue, now time.Duration) {
 	if q.spare <= 0 {

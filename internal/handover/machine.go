@@ -61,8 +61,8 @@ type pending struct {
 
 func (p *pending) empty() bool { return p.single.empty() && p.moves.empty() }
 
-// of returns the queue in which a change waits.
-func (w *worker) of(c *change) *pending {
+// queueOf returns the queue in which a change waits.
+func (w *worker) queueOf(c *change) *pending {
 	if c.Last {
 		return &w.last
 	}
@@ -152,11 +152,11 @@ func (m *Machine) enqueue(i int32) {
 	case c.From == None && c.To == None:
 		panic(fmt.Sprintf("handover: change %d has no end", i)) //nolint:forbidigo // an invariant is broken
 	case c.From == None:
-		m.workers[c.To].of(c).single.push(i)
+		m.workers[c.To].queueOf(c).single.push(i)
 	case c.To == None:
-		m.workers[c.From].of(c).single.push(i)
+		m.workers[c.From].queueOf(c).single.push(i)
 	default:
-		m.workers[m.target(i)].of(c).moves.push(i)
+		m.workers[m.target(i)].queueOf(c).moves.push(i)
 	}
 }
 
@@ -414,7 +414,7 @@ func (m *Machine) offer(w int32) {
 		}
 		s.parked.pop()
 		at := m.target(i)
-		m.workers[at].of(&m.changes[i]).moves.push(i)
+		m.workers[at].queueOf(&m.changes[i]).moves.push(i)
 		if !m.workers[at].busy {
 			m.wake(at)
 			m.markCreditable(w)

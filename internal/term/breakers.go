@@ -339,8 +339,9 @@ func (b *breakers) pauseOn(p taskOn) Pause {
 	return Pause{}
 }
 
-// failedOn reports whether the last start of a task on a worker failed, and none
-// succeeded elsewhere since, or counts against the worker.
+// failedOn reports whether a start of a task on a worker failed, and the failure is
+// remembered: the task has not started elsewhere since, or the failure counts against the
+// worker.
 func (b *breakers) failedOn(p taskOn) bool {
 	if pause := b.pauseOn(p); pause.Failures > 0 {
 		return true

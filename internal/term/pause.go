@@ -75,8 +75,8 @@ func (p *Pause) restart(now Moment, longest time.Duration) {
 	}
 }
 
-// alignLater makes a pause that has just begun end in a term whose number is a multiple of its
-// length, after half of its length at least. Tries that take a whole timeout then share
+// alignLater makes a pause that has just begun end in a term whose number is a multiple of
+// its length, after at least half of that length. So tries that take a whole timeout share
 // one long term.
 func (p *Pause) alignLater(now Moment) {
 	if length := pauseTerms(p.Failures); length > 1 {
