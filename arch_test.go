@@ -38,7 +38,7 @@ var mayImport = map[string]string{
 	"recruit":             "std internal/loglimit internal/panics",
 	"internal/lease":      "std golang.org/x/sys/unix",
 	"worker":              "std . internal/backoff internal/lease internal/panics",
-	"internal/membership": "std worker internal/backoff",
+	"internal/membership": "std . worker internal/backoff",
 
 	"communicator":                  "std .",
 	"communicator/communicatortest": "std .", // linked into the tests of users: no test library

@@ -68,17 +68,11 @@ func NewMember(client *clientv3.Client, name string, w *worker.Worker[string], o
 // rejects the client's user before the worker was a member. Run logs every other
 // error of etcd and retries until ctx ends. So etcd may start after its workers.
 func (m *Member) Run(ctx context.Context) error {
-	if !m.runner.Begin() {
-		return fmt.Errorf("%w: Member.Run may be called once, and not after Close", orchestrator.ErrInvalid)
-	}
-	defer m.runner.End(ctx)
-	err := m.runner.Run(ctx, membership.Config{
-		Open: m.open, Final: m.final, Lost: "membership lost, joining again",
+	return m.runner.Run(ctx, func(ctx context.Context) error {
+		return m.runner.Sessions(ctx, membership.Config{
+			Open: m.open, Final: m.final, Lost: "membership lost, joining again",
+		})
 	})
-	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("member %s: %w", m.name, err)
-	}
-	return err
 }
 
 // final reports whether Run cannot join again after err.

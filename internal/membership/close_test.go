@@ -10,13 +10,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
 func TestW6_CloseDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startMember(t, &cluster{})
-		require.False(t, m.runner.Begin(), "a second run")
+		require.ErrorIs(t, m.runner.Run(t.Context(), nil), orchestrator.ErrInvalid, "a second run")
 		m.add("a", "b")
 		closed := m.close(t.Context())
 		after(10 * lease)
@@ -87,7 +88,7 @@ func TestW6_CloseOfOneThatHasNotRun(t *testing.T) {
 		require.ErrorContains(t, err, "close member w: close worker")
 		require.ErrorIs(t, err, errOver)
 		require.NoError(t, m.runner.Close(t.Context()), "a retry")
-		require.False(t, m.runner.Begin())
+		require.ErrorIs(t, m.runner.Run(t.Context(), nil), orchestrator.ErrInvalid)
 	})
 }
 

@@ -7,8 +7,8 @@
 //
 //  1. Open begins the session. If it fails, there is nothing to leave.
 //  2. Join retries until the worker is a member.
-//  3. Keep keeps the membership. The session ends if Keep fails, if the worker is
-//     fenced because of its lease, or with the context of Run.
+//  3. Keep keeps the membership. The session ends if Keep fails, if the lease may
+//     have expired, or with the context of Run.
 //  4. After [Runner.Close], Announce asks the leader to move the tasks. The session
 //     ends when all tasks have moved, or when no other member can take them.
 //  5. The tasks stop, under the lease for as long as it lasts. Everything that the

@@ -43,18 +43,15 @@ func Example() {
 	}
 	r := membership.New(w, "w1", slog.New(slog.DiscardHandler))
 	joined, run := make(chan struct{}), make(chan error, 1)
-	if !r.Begin() {
-		return // it has run, or was closed
+	config := membership.Config{
+		Open: func(_ context.Context, s *membership.Session) (membership.Transport, error) {
+			return printer{s, joined}, nil
+		},
+		Final: func(error) bool { return false },
+		Lost:  "membership lost, joining again",
 	}
 	go func() {
-		defer r.End(ctx)
-		run <- r.Run(ctx, membership.Config{
-			Open: func(_ context.Context, s *membership.Session) (membership.Transport, error) {
-				return printer{s, joined}, nil
-			},
-			Final: func(error) bool { return false },
-			Lost:  "membership lost, joining again",
-		})
+		run <- r.Run(ctx, func(ctx context.Context) error { return r.Sessions(ctx, config) })
 	}()
 	<-joined
 	fmt.Println("close:", r.Close(ctx))

@@ -194,11 +194,9 @@ func (m *member) start() *member {
 	m.Helper()
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(m.Context()))
 	m.cancel = cancel
-	require.True(m, m.runner.Begin())
 	go func() {
 		defer close(m.done)
-		defer m.runner.End(ctx)
-		m.err = m.runner.Run(ctx, m.config())
+		m.err = m.runner.Run(ctx, func(ctx context.Context) error { return m.runner.Sessions(ctx, m.config()) })
 	}()
 	m.Cleanup(func() {
 		cancel(errOver)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/internal/backoff"
 	"github.com/f8949c05/orchestrator/worker"
 )
@@ -42,8 +43,8 @@ type Config struct {
 	Lost string
 }
 
-// Runner runs one member. Its methods may be called from many goroutines, except that
-// Run is called once, between Begin and End.
+// Runner runs one member. Run and Close may be called from many goroutines, Sessions
+// once by the function that Run calls.
 type Runner struct {
 	worker *worker.Worker[string]
 	name   string
@@ -51,13 +52,13 @@ type Runner struct {
 
 	drain    chan struct{} // closed when the member must drain
 	leave    chan struct{} // closed when it must leave, drained or not
-	finished chan struct{} // closed by End
+	finished chan struct{} // closed when Run has ended
 
 	leaving sync.Once
 	hurried error // the cause to leave immediately; set before leave is closed
 	early   error // why the last session stopped tasks that had not moved; set before finished is closed
 
-	// Used by Run and End only:
+	// Used by the goroutine of Run only:
 	config Config
 	closed bool // the worker
 
@@ -85,9 +86,25 @@ func New(w *worker.Worker[string], name string, log *slog.Logger) *Runner {
 	}
 }
 
-// Begin reports whether the member may run. It may run once, and not after Close. If
-// Begin returns true, the caller must call End.
-func (r *Runner) Begin() bool {
+// Run calls serve, which calls Sessions. Then Run closes the worker, unless Sessions
+// has, and lets Close return. It returns the error of serve, with the member's name
+// unless ctx has ended. Run may be called once, and not after Close; otherwise its error
+// wraps [orchestrator.ErrInvalid].
+func (r *Runner) Run(ctx context.Context, serve func(ctx context.Context) error) error {
+	if !r.begin() {
+		return fmt.Errorf("%w: Member.Run was called before, or after Close", orchestrator.ErrInvalid)
+	}
+	defer close(r.finished)
+	defer r.closeWorker(ctx)
+	err := serve(ctx)
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("member %s: %w", r.name, err)
+	}
+	return err
+}
+
+// begin reports whether the member may run.
+func (r *Runner) begin() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.state != idle {
@@ -97,14 +114,8 @@ func (r *Runner) Begin() bool {
 	return true
 }
 
-// End closes the worker, unless Run has, and lets Close return.
-func (r *Runner) End(ctx context.Context) {
-	r.closeWorker(ctx)
-	close(r.finished)
-}
-
-// Close drains the member until ctx ends, then makes it leave, and returns after End.
-// If tasks were stopped that had not moved, the error wraps the reason. Further calls
+// Close drains the member until ctx ends, then makes it leave, and returns when Run
+// has ended. If tasks were stopped that had not moved, the error wraps the reason. Further calls
 // return the same result. A member that has not run never will; Close then closes its
 // worker.
 func (r *Runner) Close(ctx context.Context) error {
@@ -159,10 +170,10 @@ func (r *Runner) leaveNow(cause error) {
 	})
 }
 
-// Run runs one session after the other until ctx ends, Close ends it, or another
+// Sessions runs one session after the other until ctx ends, Close ends it, or another
 // session cannot help. It then closes the worker. It returns the cause of ctx, nil
 // after Close, or the error for which Final returned true.
-func (r *Runner) Run(ctx context.Context, c Config) error {
+func (r *Runner) Sessions(ctx context.Context, c Config) error {
 	r.config = c
 	ctx, cancel := context.WithCancelCause(ctx)
 	joining, noMore := context.WithCancelCause(ctx)
@@ -180,7 +191,7 @@ func (r *Runner) Run(ctx context.Context, c Config) error {
 		case <-ctx.Done():
 		}
 	})
-	err := r.sessions(ctx, joining)
+	err := r.repeat(ctx, joining)
 	cancel(err)
 	waiting.Wait()
 	r.closeWorker(ctx) // if no session has
@@ -190,9 +201,9 @@ func (r *Runner) Run(ctx context.Context, c Config) error {
 	return err
 }
 
-// sessions runs one session after the other. They join as long as joining lives,
-// which ends with ctx.
-func (r *Runner) sessions(ctx, joining context.Context) error {
+// repeat runs one session after the other. They join as long as joining lives, which
+// ends with ctx.
+func (r *Runner) repeat(ctx, joining context.Context) error {
 	retry := backoff.New()
 	for {
 		joined, err := r.session(ctx, joining)
@@ -222,7 +233,7 @@ func (r *Runner) session(ctx, joining context.Context) (joined bool, err error) 
 		s.End(err)
 		return false, err
 	}
-	s.Go(s.fence)
+	s.Go(s.awaitLeaseLoss)
 	if err = s.join(joining, t); err == nil {
 		joined = true
 		err = r.keep(ctx, s, t)

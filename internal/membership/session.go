@@ -21,20 +21,20 @@ var (
 	errAlone = fmt.Errorf("%w: no other worker can take its tasks", ErrDraining)
 	// errLeaving reports that the context of Close has ended.
 	errLeaving = errors.New("drain cut short")
-	// errFenced reports that the worker has begun to stop all tasks because its
+	// errLeaseOver reports that the worker has begun to stop all tasks because its
 	// lease may have expired.
-	errFenced = errors.New("lease may have expired")
+	errLeaseOver = errors.New("lease may have expired")
 )
 
 // Session is one membership of a worker, from Open to Leave. A Transport starts with
 // it what belongs to the membership.
 type Session struct {
-	worker   *worker.Worker[string]
-	fenced   <-chan struct{} // from worker.LeaseLost when the session began
-	drain    <-chan struct{} // closed when the member must drain
-	draining bool            // drain was seen; used by the Runner's goroutine only
-	alone    chan struct{}   // closed by Alone
-	setAlone func()
+	worker    *worker.Worker[string]
+	leaseLost <-chan struct{} // from worker.LeaseLost when the session began
+	drain     <-chan struct{} // closed when the member must drain
+	draining  bool            // drain was seen; used by the Runner's goroutine only
+	alone     chan struct{}   // closed by Alone
+	setAlone  func()
 
 	ctx    context.Context // of the session; its cause is why the session ended
 	cancel context.CancelCauseFunc
@@ -44,7 +44,7 @@ type Session struct {
 // newSession returns the session that w is about to begin. It outlives ctx until all
 // tasks have stopped.
 func newSession(ctx context.Context, w *worker.Worker[string], drain <-chan struct{}) *Session {
-	s := &Session{worker: w, fenced: w.LeaseLost(), drain: drain, alone: make(chan struct{})}
+	s := &Session{worker: w, leaseLost: w.LeaseLost(), drain: drain, alone: make(chan struct{})}
 	s.setAlone = sync.OnceFunc(func() { close(s.alone) })
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	return s
@@ -83,8 +83,8 @@ func (s *Session) Emptied(ctx context.Context) error {
 	for {
 		_, changed := s.worker.Changes() // before Status, so that no change is missed
 		if len(s.worker.Status()) == 0 {
-			if s.lost() {
-				return errFenced
+			if s.hasLostLease() {
+				return errLeaseOver
 			}
 			return nil
 		}
@@ -104,22 +104,22 @@ func (s *Session) join(ctx context.Context, t Transport) error {
 	return t.Join(ctx)
 }
 
-// fence returns errFenced when the worker stops all tasks because of its lease, and
-// nil if ctx ends first.
-func (s *Session) fence(ctx context.Context) error {
+// awaitLeaseLoss returns errLeaseOver when the worker stops all tasks because of its
+// lease, and nil if ctx ends first.
+func (s *Session) awaitLeaseLoss(ctx context.Context) error {
 	select {
-	case <-s.fenced:
-		return errFenced
+	case <-s.leaseLost:
+		return errLeaseOver
 	case <-ctx.Done():
 		return nil
 	}
 }
 
-// lost reports whether the worker stops, or has stopped, all tasks because of its
+// hasLostLease reports whether the worker stops, or has stopped, all tasks because of its
 // lease.
-func (s *Session) lost() bool {
+func (s *Session) hasLostLease() bool {
 	select {
-	case <-s.fenced:
+	case <-s.leaseLost:
 		return true
 	default:
 		return false
@@ -155,18 +155,21 @@ func (s *Session) finishJobs(ctx context.Context, log *slog.Logger, name string)
 }
 
 // early explains why tasks are stopped here that have not moved. reason ended the
-// session, and ctx is the member's. early returns nil if no such task is left, or if
-// no other worker could have taken the tasks. Completed and failed tasks do not count.
+// session, and ctx is the member's. early returns nil if there are no such tasks, or if
+// no other worker could have taken them. Completed and failed tasks do not count.
 func (s *Session) early(ctx context.Context, reason error) error {
 	if errors.Is(reason, errAlone) {
 		return nil
 	}
-	stopped := slices.ContainsFunc(s.worker.Status(), func(t worker.TaskStatus[string]) bool {
+	left := slices.ContainsFunc(s.worker.Status(), func(t worker.TaskStatus[string]) bool {
 		return t.State != worker.Completed && t.State != worker.Failed
 	})
 	drained := errors.Is(reason, ErrDraining)
+	// A worker that loses its lease while it drains is empty too, although its tasks have
+	// not moved.
+	emptied := s.draining && !drained && s.hasLostLease()
 	switch {
-	case !stopped && (drained || !s.draining || !s.lost()):
+	case !left && !emptied:
 		return nil
 	case drained, ctx.Err() != nil:
 		return reason

@@ -27,7 +27,7 @@ func TestSession_WhatWasStoppedHasNotMoved(t *testing.T) {
 	require.NoError(t, w.Add(t.Context(), "a"))
 	w.EndLease(nil)
 	require.NoError(t, w.Rejoin(t.Context())) // all tasks have stopped
-	require.ErrorIs(t, s.Emptied(t.Context()), errFenced)
+	require.ErrorIs(t, s.Emptied(t.Context()), errLeaseOver)
 }
 
 func TestSession_Early(t *testing.T) {

@@ -96,20 +96,12 @@ func (m *Member) Run(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("%w: Member.Run: the net.Listener is nil", orchestrator.ErrInvalid)
 	}
 	defer func() { _ = l.Close() }() // closed already if serving has begun
-	if !m.runner.Begin() {
-		return fmt.Errorf("%w: Member.Run was called before, or after Close", orchestrator.ErrInvalid)
-	}
-	defer m.runner.End(ctx)
-	err := m.run(ctx, l)
-	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("member %s: %w", m.name, err)
-	}
-	return err
+	return m.runner.Run(ctx, func(ctx context.Context) error { return m.serve(ctx, l) })
 }
 
-// run is Run without its guards. It connects to the manager, and starts and ends what
-// all sessions share: the server and the reports of completed tasks.
-func (m *Member) run(ctx context.Context, l net.Listener) (err error) {
+// serve connects to the manager and runs the sessions, beside what they share: the
+// server and the reports of completed tasks.
+func (m *Member) serve(ctx context.Context, l net.Listener) (err error) {
 	if m.address, err = advertised(l.Addr(), m.settings.Advertise); err != nil {
 		return err
 	}
@@ -140,7 +132,7 @@ func (m *Member) run(ctx context.Context, l net.Listener) (err error) {
 	reporting, unreport := context.WithCancel(beyond)
 	var reported sync.WaitGroup
 	reported.Go(func() { reporter.run(reporting) })
-	err = m.runner.Run(ctx, membership.Config{
+	err = m.runner.Sessions(ctx, membership.Config{
 		Open: m.open,
 		Final: func(err error) bool {
 			return errors.Is(err, orchestrator.ErrInvalid) || errors.Is(err, worker.ErrClosed)
