@@ -1,16 +1,93 @@
 package etcd
 
+// A leader's work: the leadership, and the orchestrator that runs in it.
+
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
 )
+
+// Lead takes part in the election until ctx ends. Whenever this candidate is elected,
+// Lead runs an [orchestrator.Orchestrator] until the leadership is lost. It assigns
+// the tasks of the [Registry] to the members of the [Membership] through a
+// [Communicator], all under the election's prefix. The first term begins when all
+// tasks and members are known, and further terms follow as in
+// orchestrator.Orchestrator.Run.
+//
+// The options configure the orchestrator. Lead sets orchestrator.WithEpoch and
+// orchestrator.WithGracePeriod itself and ignores them in opts. The default logger is
+// that of the election.
+//
+// Lead returns an error that wraps [orchestrator.ErrInvalid] if every is not positive
+// or an option is invalid. Otherwise it returns what [Election.Run] returns.
+//
+// A leader that needs its orchestrator, such as for LastPlan, or another communicator
+// uses [Election.Run] and [LeadWith].
+func (e *Election) Lead(ctx context.Context, every time.Duration, opts ...orchestrator.Option) error {
+	if every <= 0 {
+		return fmt.Errorf("lead: %w: every is %v: must be above 0", orchestrator.ErrInvalid, every)
+	}
+	if err := orchestrator.CheckOptions(opts...); err != nil {
+		return fmt.Errorf("lead: %w", err)
+	}
+	registry := &Registry{preflight{settings: e.settings, client: e.client}}
+	members := &Membership{preflight{settings: e.settings, client: e.client}}
+	return e.Run(ctx, func(ctx context.Context, l *Leadership) error {
+		comm, err := newCommunicator(ctx, e.client, l, e.settings)
+		if err != nil {
+			return fmt.Errorf("lead: %w", err)
+		}
+		return LeadWith(ctx, l, comm, every, func(o *orchestrator.Orchestrator[WorkerID, string]) error {
+			return errors.Join(registry.Feed(ctx, l, o), members.Feed(ctx, l, o))
+		}, opts...)
+	})
+}
+
+// LeadWith runs an orchestrator over comm for one leadership, until ctx ends or the
+// leadership is lost. comm may be any communicator, also one that calls the workers
+// directly (see [WithoutAssignments]). ctx and l are those of the function that
+// [Election.Run] calls, which should return the result of LeadWith.
+//
+// LeadWith calls load before the first term. load makes the tasks and workers known
+// to the orchestrator, usually with [Registry.Feed] and [Membership.Feed] or
+// [FeedWorkers]. A task that is not known is stopped, and a worker that is not known
+// may run tasks that are then started elsewhere. An error of load is the result of
+// LeadWith.
+//
+// LeadWith sets two options, because without them tasks may run twice:
+// orchestrator.WithEpoch with [Leadership.Epoch], by which workers refuse calls of
+// earlier leaders, and orchestrator.WithGracePeriod with
+// orchestrator.HoldUntilRemoved, because a worker that does not answer may run its
+// tasks until its lease ends. It ignores both in opts. The default logger is that of
+// the election.
+func LeadWith[W comparable](ctx context.Context, l *Leadership, comm orchestrator.Communicator[W, string], every time.Duration,
+	load func(o *orchestrator.Orchestrator[W, string]) error, opts ...orchestrator.Option,
+) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })()
+	o, err := orchestrator.New(comm, slices.Concat(
+		[]orchestrator.Option{orchestrator.WithLogger(l.c.log)}, opts,
+		[]orchestrator.Option{orchestrator.WithEpoch(l.Epoch()), orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved)},
+	)...)
+	if err != nil {
+		return fmt.Errorf("lead: %w", err)
+	}
+	if err := load(o); err != nil {
+		return fmt.Errorf("lead: %w", err)
+	}
+	return o.Run(ctx, every)
+}
 
 // Leadership is one period of leadership. [Election.Run] passes it to its function,
 // and it ends when that function returns. Its methods may be called from many

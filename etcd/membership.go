@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
 )
@@ -230,4 +231,90 @@ func (c *memberCache) list() []MemberState {
 	}
 	sortMembers(members)
 	return members
+}
+
+// Workers is the part of an orchestrator that receives the members.
+type Workers[W comparable] interface {
+	UpdateWorkers(workers []orchestrator.Worker[W]) error
+	AddWorker(name W, opts ...orchestrator.WorkerOption) error
+	RemoveWorker(name W)
+}
+
+var _ Workers[WorkerID] = (*orchestrator.Orchestrator[WorkerID, string])(nil)
+
+// FeedWorkers is [Membership.Feed] for an orchestrator that knows the workers by other
+// names, such as those of a transport that calls them directly.
+//
+// connect returns the name of a member, which must not be the name of another
+// membership. It is called before o learns of the member, and again when the member
+// drains. Its error ends the leadership, because a member that is left out may run
+// tasks. disconnect is called after a member has left and was removed from o. Both
+// are called from one goroutine.
+func FeedWorkers[W comparable](ctx context.Context, m *Membership, l *Leadership, o Workers[W],
+	connect func(MemberState) (W, error), disconnect func(W),
+) error {
+	f := &memberFeed[W]{cache: newMemberCache(m), o: o, connect: connect, disconnect: disconnect, names: make(map[WorkerID]W)}
+	return l.feed(ctx, "workers", m.prefix, m.mirror(), f.tell)
+}
+
+// memberFeed passes the members on to an orchestrator.
+type memberFeed[W comparable] struct {
+	cache      *memberCache
+	o          Workers[W]
+	connect    func(MemberState) (W, error)
+	disconnect func(W)
+	names      map[WorkerID]W // of the members that o knows
+}
+
+// tell passes changes on to o. The first call passes all members on.
+func (f *memberFeed[W]) tell(changes []mirror.Change) error {
+	gone, came := f.cache.apply(changes)
+	log := f.cache.membership.logger
+	if !f.cache.begun {
+		f.cache.begun = true
+		return f.tellAll()
+	}
+	for _, w := range gone {
+		f.o.RemoveWorker(f.names[w])
+		f.disconnect(f.names[w])
+		delete(f.names, w)
+		log.Info("worker left", "worker", w.Name, "incarnation", w.Incarnation)
+	}
+	for _, member := range came {
+		name, err := f.name(member)
+		if err != nil {
+			return err
+		}
+		var opts []orchestrator.WorkerOption
+		if member.Draining {
+			opts = append(opts, orchestrator.WithWorkerDraining())
+		}
+		if err := f.o.AddWorker(name, opts...); err != nil {
+			return err
+		}
+		log.Info("worker joined or changed", "worker", member.Name, "incarnation", member.Incarnation, "draining", member.Draining)
+	}
+	return nil
+}
+
+func (f *memberFeed[W]) tellAll() error {
+	var workers []orchestrator.Worker[W]
+	for _, member := range f.cache.list() {
+		name, err := f.name(member)
+		if err != nil {
+			return err
+		}
+		workers = append(workers, orchestrator.Worker[W]{Name: name, Draining: member.Draining})
+	}
+	return f.o.UpdateWorkers(workers)
+}
+
+// name connects a member, and returns and records its name.
+func (f *memberFeed[W]) name(member MemberState) (W, error) {
+	name, err := f.connect(member)
+	if err != nil {
+		return name, fmt.Errorf("connect worker %s: %w", member.Name, err)
+	}
+	f.names[member.WorkerID] = name
+	return name, nil
 }

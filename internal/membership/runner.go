@@ -114,10 +114,10 @@ func (r *Runner) begin() bool {
 	return true
 }
 
-// Close drains the member until ctx ends, then makes it leave, and returns when Run
-// has ended. If tasks were stopped that had not moved, the error wraps the reason. Further calls
-// return the same result. A member that has not run never will; Close then closes its
-// worker.
+// Close drains the member until ctx ends, then makes it leave, and returns when Run has
+// ended. If tasks were stopped that had not moved, the error wraps the reason. Further
+// calls return the same result. A member that has not run never will; Close then closes
+// its worker.
 func (r *Runner) Close(ctx context.Context) error {
 	if err := r.close(ctx); err != nil {
 		return fmt.Errorf("close member %s: %w", r.name, err)
