@@ -237,13 +237,13 @@ func (c *assignmentCache) unclaimed(worker string, before time.Time) map[string]
 	return tasks
 }
 
-// before reports whether a write has its result before it is made, and which. The
+// resultBefore reports whether a write has its result before it is made, and which. The
 // state is no older than the term, and only this leader can have assigned anything
 // since.
 //
 // A write that seems to be done already is made again, because only a write proves
 // that the leader still leads.
-func before(op orchestrator.Op, s taskState) (settled bool, err error) {
+func resultBefore(op orchestrator.Op, s taskState) (settled bool, err error) {
 	switch {
 	case op == orchestrator.OpRemove:
 		return false, nil
@@ -255,14 +255,14 @@ func before(op orchestrator.Op, s taskState) (settled bool, err error) {
 	return false, nil
 }
 
-// after reports whether a write has its result, and which, from a state as of the
+// resultAfter reports whether a write has its result, and which, from a state as of the
 // revision seen. The write was made at the revision made. found is the claim that a
 // Remove found when it was made, 0 for none.
 //
 // A state older than the write may miss a claim made just before, and may show an
 // assignment deleted just before. A Remove waits for both, so that its result is
 // true and List agrees.
-func after(op orchestrator.Op, made, found, seen int64, s taskState) (settled bool, err error) {
+func resultAfter(op orchestrator.Op, made, found, seen int64, s taskState) (settled bool, err error) {
 	if op == orchestrator.OpRemove {
 		// An assignment or claim made after the write is not the one to remove.
 		return seen >= found && (s.assigned == 0 || s.assigned > made) && (s.claim == 0 || s.claim > made), nil
@@ -286,19 +286,19 @@ func after(op orchestrator.Op, made, found, seen int64, s taskState) (settled bo
 // claimed.
 var errUnclaimed = fmt.Errorf("%w: not claimed in time, or worker gone", orchestrator.ErrRejected)
 
-// unfinished returns the result of a write that was made, but had no result by the
+// resultAtEnd returns the result of a write that was made, but had no result by the
 // end of its call.
-func unfinished(op orchestrator.Op, task string, cause error) error {
+func resultAtEnd(op orchestrator.Op, task string, cause error) error {
 	if op == orchestrator.OpRemove {
 		return fmt.Errorf("%w: task %s has not stopped", orchestrator.ErrStopping, task)
 	}
 	return fmt.Errorf("task %s has not started: %w", task, cause)
 }
 
-// failed returns the result of a write whose transaction failed. A missing lease
+// resultOfError returns the result of a write whose transaction failed. A missing lease
 // means certainly not done, because etcd checks the lease before it changes
 // anything.
-func failed(w WorkerID, err error) error {
+func resultOfError(w WorkerID, err error) error {
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return gone(w)
 	}

@@ -165,7 +165,7 @@ func TestE5_RemoveWaitsForTheClaimThatItFound(t *testing.T) {
 		"the claim is gone, and assigned again":     {made: 9, found: 7, seen: 14, taskState: taskState{assigned: 14}, done: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			done, err := after(orchestrator.OpRemove, c.made, c.found, c.seen, c.taskState)
+			done, err := resultAfter(orchestrator.OpRemove, c.made, c.found, c.seen, c.taskState)
 			require.NoError(t, err)
 			require.Equal(t, c.done, done)
 		})
@@ -191,7 +191,7 @@ func TestE5_AddWaitsForTheWorker(t *testing.T) {
 		"taken away again":           {seen: 11, taskState: taskState{claim: 10}, done: true, want: orchestrator.ErrStopping},
 	} {
 		t.Run(name, func(t *testing.T) {
-			done, err := after(orchestrator.OpAdd, 9, 0, c.seen, c.taskState)
+			done, err := resultAfter(orchestrator.OpAdd, 9, 0, c.seen, c.taskState)
 			require.Equal(t, c.done, done)
 			require.ErrorIs(t, err, c.want)
 			if c.taskState.refused == 9 {
@@ -202,21 +202,21 @@ func TestE5_AddWaitsForTheWorker(t *testing.T) {
 }
 
 func TestE5_ResultsAtTheDeadline(t *testing.T) {
-	require.ErrorIs(t, unfinished(orchestrator.OpRemove, "t", context.DeadlineExceeded), orchestrator.ErrStopping)
-	err := unfinished(orchestrator.OpAdd, "t", context.DeadlineExceeded)
+	require.ErrorIs(t, resultAtEnd(orchestrator.OpRemove, "t", context.DeadlineExceeded), orchestrator.ErrStopping)
+	err := resultAtEnd(orchestrator.OpAdd, "t", context.DeadlineExceeded)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotErrorIs(t, err, orchestrator.ErrRejected)
 
-	done, err := before(orchestrator.OpAdd, taskState{claim: 4})
+	done, err := resultBefore(orchestrator.OpAdd, taskState{claim: 4})
 	require.True(t, done)
 	require.ErrorIs(t, err, orchestrator.ErrStopping)
 	for _, s := range []taskState{{}, {assigned: 3}, {assigned: 3, claim: 4}, {refused: 2}} {
-		done, _ = before(orchestrator.OpAdd, s)
+		done, _ = resultBefore(orchestrator.OpAdd, s)
 		require.False(t, done)
-		done, _ = before(orchestrator.OpRemove, s)
+		done, _ = resultBefore(orchestrator.OpRemove, s)
 		require.False(t, done)
 	}
-	done, err = before(orchestrator.OpList, taskState{})
+	done, err = resultBefore(orchestrator.OpList, taskState{})
 	require.True(t, done)
 	require.ErrorIs(t, err, orchestrator.ErrRejected)
 }

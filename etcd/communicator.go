@@ -38,12 +38,12 @@ type Communicator struct {
 	layout keys.Layout
 	log    *slog.Logger
 	guard  clientv3.Cmp // holds while the leader leads
-	copied *mirror.Mirror
+	mirror *mirror.Mirror
 	cache  *assignmentCache
 	fences fences
-	// patience is how long a worker may leave an assignment unclaimed, in
-	// nanoseconds: the longest timeout of any call so far.
-	patience atomic.Int64
+	// longestCall is the longest timeout of any call so far, in nanoseconds; 0: no call
+	// had a deadline. A worker may leave an assignment unclaimed for so long.
+	longestCall atomic.Int64
 }
 
 var (
@@ -82,15 +82,15 @@ func newCommunicator(ctx context.Context, client *clientv3.Client, l *Leadership
 	}
 	// The range from active/ to refused/ holds all that is needed except the term's
 	// number, and no contents.
-	c.copied = mirror.New(client, mirror.Options{
+	c.mirror = mirror.New(client, mirror.Options{
 		From: s.layout.ActivePrefix(), End: s.layout.RegistryPrefix(), Keep: c.cache.kept, Logger: s.logger,
 	})
 	l.Go(func(ctx context.Context) error {
-		err := c.copied.Run(ctx, c.cache.apply)
+		err := c.mirror.Run(ctx, c.cache.apply)
 		c.cache.end(fmt.Errorf("%w: leadership has ended: %w", orchestrator.ErrDeposed, err))
 		return err
 	})
-	if err := c.copied.Reached(ctx, 1); err != nil {
+	if err := c.mirror.Reached(ctx, 1); err != nil {
 		return nil, ended(err)
 	}
 	if err := c.cache.ended(); err != nil {
@@ -111,7 +111,7 @@ func (c *Communicator) List(ctx context.Context, worker WorkerID) ([]string, err
 	if !ok {
 		return c.read(ctx, worker)
 	}
-	c.learnPatience(ctx)
+	c.noteDeadline(ctx)
 	rev, err := c.begin(ctx, term)
 	if err != nil {
 		return nil, err
@@ -119,8 +119,8 @@ func (c *Communicator) List(ctx context.Context, worker WorkerID) ([]string, err
 	if err := c.reached(ctx, rev); err != nil {
 		return nil, fmt.Errorf("list %s: %w", worker.Name, err)
 	}
-	if late := c.cache.unclaimed(worker.Name, time.Now().Add(-c.wait())); len(late) > 0 {
-		c.tidy(ctx, rev, worker, late)
+	if late := c.cache.unclaimed(worker.Name, time.Now().Add(-c.claimTimeout())); len(late) > 0 {
+		c.withdrawAndWait(ctx, rev, worker, late)
 	}
 	return c.cache.list(worker)
 }
@@ -151,39 +151,38 @@ func (c *Communicator) read(ctx context.Context, worker WorkerID) ([]string, err
 	return slices.Compact(tasks), nil
 }
 
-// defaultPatience is how long a worker may leave an assignment unclaimed if no call
-// had a deadline.
-const defaultPatience = 10 * time.Second
+// defaultClaimTimeout is the result of claimTimeout if no call had a deadline.
+const defaultClaimTimeout = 10 * time.Second
 
 // reached waits until the cache includes the given revision.
 func (c *Communicator) reached(ctx context.Context, rev int64) error {
-	err := c.copied.Reached(ctx, rev)
+	err := c.mirror.Reached(ctx, rev)
 	if over := c.cache.ended(); over != nil {
 		return over
 	}
 	return err
 }
 
-// learnPatience raises patience to the remaining time of a call.
-func (c *Communicator) learnPatience(ctx context.Context) {
+// noteDeadline raises longestCall to the remaining time of a call.
+func (c *Communicator) noteDeadline(ctx context.Context) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return
 	}
 	left := int64(time.Until(deadline))
-	for known := c.patience.Load(); left > known; known = c.patience.Load() {
-		if c.patience.CompareAndSwap(known, left) {
+	for known := c.longestCall.Load(); left > known; known = c.longestCall.Load() {
+		if c.longestCall.CompareAndSwap(known, left) {
 			return
 		}
 	}
 }
 
-// wait returns how long a worker may leave an assignment unclaimed.
-func (c *Communicator) wait() time.Duration {
-	if known := c.patience.Load(); known > 0 {
+// claimTimeout returns how long a worker may leave an assignment unclaimed.
+func (c *Communicator) claimTimeout() time.Duration {
+	if known := c.longestCall.Load(); known > 0 {
 		return time.Duration(known)
 	}
-	return defaultPatience
+	return defaultClaimTimeout
 }
 
 // gone returns the error for a worker that is not a member, or is another

@@ -1,7 +1,7 @@
 package etcd
 
-// Add, Remove and Apply. A batch passes these phases: before settles the writes that
-// need no transaction, commit makes the others, and wait waits for their results. An
+// Add, Remove and Apply. A batch passes these phases: settleBefore settles the writes
+// that need no transaction, commit makes the others, and wait waits for their results. An
 // assignment that its worker does not claim in time is withdrawn.
 
 import (
@@ -112,7 +112,7 @@ func (b *batch) run(ctx context.Context) {
 		b.settleRest(fmt.Errorf("%w: write without a term", orchestrator.ErrStale))
 		return
 	}
-	b.c.learnPatience(ctx)
+	b.c.noteDeadline(ctx)
 	var err error
 	if b.rev, err = b.c.begin(ctx, term); err != nil {
 		b.settleRest(err)
@@ -122,7 +122,7 @@ func (b *batch) run(ctx context.Context) {
 		b.settleRest(err)
 		return
 	}
-	if b.before() {
+	if b.settleBefore() {
 		return
 	}
 	if err := b.commit(ctx, term); err != nil {
@@ -136,9 +136,9 @@ func (b *batch) run(ctx context.Context) {
 	b.wait(ctx)
 }
 
-// before settles the writes that need no transaction, and reports whether these are
+// settleBefore settles the writes that need no transaction, and reports whether these are
 // all.
-func (b *batch) before() (all bool) {
+func (b *batch) settleBefore() (all bool) {
 	v, err := b.c.cache.look(b.worker.Name, b.tasks)
 	if err == nil && v.member != b.worker.Incarnation {
 		err = gone(b.worker)
@@ -150,7 +150,7 @@ func (b *batch) before() (all bool) {
 	all = true
 	for i := range b.writes {
 		p := &b.writes[i]
-		if done, err := before(p.Op, v.states[p.Task]); done {
+		if done, err := resultBefore(p.Op, v.states[p.Task]); done {
 			p.settle(err)
 		}
 		all = all && p.settled
@@ -203,7 +203,7 @@ func (b *batch) transact(ctx context.Context, g guards, ops []clientv3.Op, of []
 	resp, err := b.c.client.Txn(ctx).If(g.compare...).Then(ops...).Else(g.read...).Commit()
 	switch {
 	case err != nil:
-		return failed(b.worker, err)
+		return resultOfError(b.worker, err)
 	case !resp.Succeeded:
 		return g.broken(resp)
 	case len(resp.Responses) != len(ops):
@@ -250,7 +250,7 @@ func (b *batch) wait(ctx context.Context) {
 			if p.settled {
 				continue
 			}
-			if done, err := after(p.Op, p.made, p.found, v.rev, v.states[p.Task]); done {
+			if done, err := resultAfter(p.Op, p.made, p.found, v.rev, v.states[p.Task]); done {
 				p.settle(err)
 			} else {
 				open = append(open, p.Task)
@@ -321,7 +321,7 @@ func (b *batch) settleUnfinished(cause error) {
 		case p.withdrawn:
 			p.settle(errUnclaimed)
 		default:
-			p.settle(unfinished(p.Op, p.Task, cause))
+			p.settle(resultAtEnd(p.Op, p.Task, cause))
 		}
 	}
 }
@@ -372,10 +372,10 @@ func (c *Communicator) withdrawal(worker, task string, late map[string]int64) cl
 	}, []clientv3.Op{clientv3.OpDelete(assigned)}, nil)
 }
 
-// tidy withdraws unclaimed assignments of a worker, and returns when the cache shows
+// withdrawAndWait withdraws unclaimed assignments of a worker, and returns when the cache shows
 // it. List still includes those that could not be withdrawn, because the worker may
 // still claim them.
-func (c *Communicator) tidy(ctx context.Context, rev int64, worker WorkerID, late map[string]int64) {
+func (c *Communicator) withdrawAndWait(ctx context.Context, rev int64, worker WorkerID, late map[string]int64) {
 	withdrawn := c.withdraw(ctx, rev, worker, late)
 	for {
 		v, err := c.cache.look(worker.Name, withdrawn)

@@ -227,8 +227,7 @@ func (r *taskRunner) answered(c claimOp, result claimResult) {
 	})
 }
 
-// event applies an event to a task, and carries out the actions that
-// result.
+// event applies an event to a task, and carries out the action that results.
 func (r *taskRunner) event(task string, happened func(*runningTask)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -242,7 +241,7 @@ func (r *taskRunner) event(task string, happened func(*runningTask)) {
 	if t.forgotten() {
 		delete(r.tasks, task)
 	}
-	r.settle()
+	r.signalEmpty()
 }
 
 // do carries out the task's next action without waiting. The caller holds mu.
@@ -314,13 +313,13 @@ func (r *taskRunner) close(reason error) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closing = reason
-	r.settle()
+	r.signalEmpty()
 	return r.empty
 }
 
-// settle closes empty if the taskRunner is closing and has no tasks. The caller
+// signalEmpty closes empty if the taskRunner is closing and has no tasks. The caller
 // holds mu.
-func (r *taskRunner) settle() {
+func (r *taskRunner) signalEmpty() {
 	if r.closing == nil || len(r.tasks) > 0 {
 		return
 	}
