@@ -20,16 +20,16 @@ import (
 // longer have the task, it is not sent, and the error wraps [orchestrator.ErrStale],
 // which counts against neither task nor worker.
 func (c *Communicator) Add(ctx context.Context, w WorkerID, task string) error {
-	return c.one(ctx, w, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
+	return c.applyOne(ctx, w, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
 }
 
 // Remove stops task on worker w and returns when it has stopped, or with
 // [orchestrator.ErrStopping] shortly before ctx ends.
 func (c *Communicator) Remove(ctx context.Context, w WorkerID, task string) error {
-	return c.one(ctx, w, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: task})
+	return c.applyOne(ctx, w, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: task})
 }
 
-func (c *Communicator) one(ctx context.Context, w WorkerID, write orchestrator.Write[string]) error {
+func (c *Communicator) applyOne(ctx context.Context, w WorkerID, write orchestrator.Write[string]) error {
 	errs := c.Apply(ctx, w, []orchestrator.Write[string]{write})
 	if errs == nil {
 		return nil
@@ -263,15 +263,15 @@ func (l *link) apply(ctx context.Context, changes []*orchestratorv1.Change) ([]e
 		}
 	}
 	if l.assigned != nil {
-		l.settle(changes, errs)
+		l.recordResults(changes, errs)
 	}
 	return errs, nil
 }
 
-// settle records the results of a manager's worker. It replaces results that violate
+// recordResults records the results of a manager's worker. It replaces results that violate
 // the contract: the orchestrator counts neither ErrStale nor ErrStopping as a failure, so
 // it would repeat the write forever.
-func (l *link) settle(changes []*orchestratorv1.Change, errs []error) {
+func (l *link) recordResults(changes []*orchestratorv1.Change, errs []error) {
 	var listed map[string]bool
 	for i, c := range changes {
 		stops := c.GetOp() == orchestratorv1.Op_OP_REMOVE

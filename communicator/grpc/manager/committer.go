@@ -73,16 +73,16 @@ func openCommitter(store Store, r state.Rules) (*committer, error) {
 	}, nil
 }
 
-// do calls decide and returns its error, once every decision so far is saved and
-// passed on. If ctx ends first, the decision stands, unless the store fails.
-func (c *committer) do(ctx context.Context, decide func(s *state.State, now time.Time) error) error {
+// commit applies an event and returns its error, once every event so far is saved and
+// passed on. If ctx ends first, the event stands, unless the store fails.
+func (c *committer) commit(ctx context.Context, event func(s *state.State, now time.Time) error) error {
 	c.mu.Lock()
 	if c.closed != nil {
 		defer c.mu.Unlock()
 		return c.closed
 	}
-	err := decide(c.state, time.Now())
-	wait := c.settle()
+	err := event(c.state, time.Now())
+	wait := c.startSave()
 	c.mu.Unlock()
 	if wait == nil {
 		return err
@@ -98,15 +98,15 @@ func (c *committer) do(ctx context.Context, decide func(s *state.State, now time
 	}
 }
 
-// look calls read and returns its error without waiting for a save.
-func (c *committer) look(read func(s *state.State, now time.Time) error) error {
+// apply applies an event and returns its error without waiting for a save.
+func (c *committer) apply(event func(s *state.State, now time.Time) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed != nil {
 		return c.closed
 	}
-	err := read(c.state, time.Now())
-	c.settle()
+	err := event(c.state, time.Now())
+	c.startSave()
 	return err
 }
 
@@ -124,15 +124,15 @@ func (c *committer) heartbeat(ctx context.Context, w state.WorkerID, draining bo
 		}
 		return err
 	}
-	if err := c.look(beat); err != nil || !changes {
+	if err := c.apply(beat); err != nil || !changes {
 		return lease, err
 	}
-	return lease, c.do(ctx, func(*state.State, time.Time) error { return nil })
+	return lease, c.commit(ctx, func(*state.State, time.Time) error { return nil })
 }
 
-// settle starts a save if the state has changed, and returns the commit to wait for;
+// startSave starts a save if the state has changed, and returns the commit to wait for;
 // nil: everything is saved. The caller holds mu.
-func (c *committer) settle() *commit {
+func (c *committer) startSave() *commit {
 	if c.state.Ready() && !isClosed(c.ready) {
 		close(c.ready)
 	}
@@ -203,7 +203,7 @@ func (c *committer) close() {
 	if c.closed == nil {
 		c.closed = ErrStopped
 	}
-	wait := c.settle()
+	wait := c.startSave()
 	c.mu.Unlock()
 	if wait != nil {
 		<-wait.done
@@ -228,7 +228,7 @@ func isClosed(c <-chan struct{}) bool {
 
 // start records that workers can reach the manager from now on.
 func (c *committer) start() {
-	_ = c.look(func(s *state.State, now time.Time) error { // fails only if closed: no worker is served then
+	_ = c.apply(func(s *state.State, now time.Time) error { // fails only if closed: no worker is served then
 		s.Start(now)
 		return nil
 	})
@@ -236,7 +236,7 @@ func (c *committer) start() {
 
 // called records whether a call to a worker was answered.
 func (c *committer) called(w state.WorkerID, answered bool) {
-	_ = c.look(func(s *state.State, now time.Time) error { // fails only if closed: leases no longer matter then
+	_ = c.apply(func(s *state.State, now time.Time) error { // fails only if closed: leases no longer matter then
 		s.Called(now, w, answered)
 		return nil
 	})
@@ -244,7 +244,7 @@ func (c *committer) called(w state.WorkerID, answered bool) {
 
 // alone reports whether no member other than w can take tasks.
 func (c *committer) alone(w state.WorkerID) (alone bool) {
-	_ = c.look(func(s *state.State, now time.Time) error { // fails only if closed: alone is false then
+	_ = c.apply(func(s *state.State, now time.Time) error { // fails only if closed: alone is false then
 		alone = s.Alone(now, w.Name)
 		return nil
 	})
@@ -255,7 +255,7 @@ func (c *committer) alone(w state.WorkerID) (alone bool) {
 func (c *committer) expire(ctx context.Context) {
 	for {
 		var next time.Time
-		err := c.look(func(s *state.State, now time.Time) error {
+		err := c.apply(func(s *state.State, now time.Time) error {
 			next = s.Expire(now)
 			return nil
 		})

@@ -78,11 +78,11 @@ func withCommitter(t *testing.T, test func(t *testing.T, s *slowStore, l *commit
 }
 
 func (l *committer) register(ctx context.Context, asked state.Membership) error {
-	return l.do(ctx, func(s *state.State, now time.Time) error { return s.Register(now, asked) })
+	return l.commit(ctx, func(s *state.State, now time.Time) error { return s.Register(now, asked) })
 }
 
 func (l *committer) put(ctx context.Context, items ...*state.Task) error {
-	return l.do(ctx, func(s *state.State, _ time.Time) error {
+	return l.commit(ctx, func(s *state.State, _ time.Time) error {
 		s.Put(items)
 		return nil
 	})
@@ -100,7 +100,7 @@ func TestR2_NothingIsAnsweredBeforeItIsStored(t *testing.T) {
 		go func() { answers <- l.register(t.Context(), asks("w", 1)) }()
 		synctest.Wait()
 		go func() {
-			answers <- l.do(t.Context(), func(s *state.State, _ time.Time) error { return s.Remove([]string{"nobody's"}) })
+			answers <- l.commit(t.Context(), func(s *state.State, _ time.Time) error { return s.Remove([]string{"nobody's"}) })
 		}()
 		synctest.Wait()
 		require.Len(t, s.saved(), 1)

@@ -52,13 +52,13 @@ func (m *Manager) ended(ctx context.Context, w state.WorkerID, tasks []wire.Task
 	var open []state.Conclusion
 	for _, t := range tasks {
 		if _, version, ok := m.committer.committed.Content(t.Name); ok && version == t.Version {
-			open = append(open, conclusionFrom(&t, m.committer.key, w.Name))
+			open = append(open, conclusionOfTask(&t, m.committer.key, w.Name))
 		}
 	}
 	if len(open) == 0 {
 		return nil
 	}
-	return m.committer.do(ctx, func(s *state.State, now time.Time) error {
+	return m.committer.commit(ctx, func(s *state.State, now time.Time) error {
 		for _, e := range open {
 			s.Conclude(now, w.Name, e)
 		}
@@ -66,18 +66,18 @@ func (m *Manager) ended(ctx context.Context, w state.WorkerID, tasks []wire.Task
 	})
 }
 
-// conclusionFrom converts an ended task in a worker's report to a Conclusion. Call it
+// conclusionOfTask converts an ended task in a worker's report to a Conclusion. Call it
 // without the committer's lock, because it checks the receipt, which takes microseconds.
-func conclusionFrom(t *wire.Task, key state.ReceiptKey, from string) state.Conclusion {
+func conclusionOfTask(t *wire.Task, key state.ReceiptKey, from string) state.Conclusion {
 	e := state.Conclusion{Task: t.Name, Version: t.Version, Proven: key.Issued(t.Receipt, from, t.Name, t.Version)}
 	if t.State == worker.Failed {
-		e.Failure = failureFor(cmp.Or(t.Failure, &wire.Failure{Err: "no reason reported"}))
+		e.Failure = keptFailure(cmp.Or(t.Failure, &wire.Failure{Err: "no reason reported"}))
 	}
 	return e
 }
 
-// failureFor returns what the state keeps of a failure; nil without one.
-func failureFor(f *wire.Failure) *state.Failure {
+// keptFailure returns what the state keeps of a failure; nil without one.
+func keptFailure(f *wire.Failure) *state.Failure {
 	if f == nil {
 		return nil
 	}

@@ -278,7 +278,7 @@ func (m *Manager) lead(ctx context.Context) error {
 	}
 	// The expiry of the last lease is decided, but the orchestrator may not know it
 	// yet.
-	if err := m.committer.do(ctx, func(*state.State, time.Time) error { return nil }); err != nil {
+	if err := m.committer.commit(ctx, func(*state.State, time.Time) error { return nil }); err != nil {
 		return err
 	}
 	m.log.Info("leading", "epoch", m.committer.epoch)

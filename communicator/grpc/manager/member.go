@@ -140,7 +140,7 @@ func (m *Member) serve(ctx context.Context, l net.Listener) (err error) {
 		Stopped: func(ctx context.Context) {
 			// The manager must get the answers under way before Leave, such as the one that
 			// the last task that it moves has stopped.
-			calls.settle()
+			calls.awaitNone()
 			unreport()
 			reported.Wait()
 			reporter.finish(ctx)
@@ -237,9 +237,9 @@ func (c *callCounter) none() <-chan struct{} {
 	return ended
 }
 
-// settle waits until no call counts, for at most peer.Grace. The server continues
+// awaitNone waits until no call counts, for at most peer.Grace. The server continues
 // to serve.
-func (c *callCounter) settle() {
+func (c *callCounter) awaitNone() {
 	timer := time.NewTimer(peer.Grace)
 	defer timer.Stop()
 	select {

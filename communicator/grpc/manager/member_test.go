@@ -388,7 +388,7 @@ func TestW6_AServerSettles(t *testing.T) {
 		settles := func() time.Duration {
 			synctest.Wait()
 			began := time.Now()
-			calls.settle()
+			calls.awaitNone()
 			return time.Since(began)
 		}
 		require.Zero(t, settles(), "no calls are under way")
@@ -415,7 +415,7 @@ func TestW6_AServerWaitsForTheNextApplyIfAStopIsPending(t *testing.T) {
 		}
 		settled := func() time.Duration {
 			began := time.Now()
-			calls.settle()
+			calls.awaitNone()
 			return time.Since(began)
 		}
 		apply(true)

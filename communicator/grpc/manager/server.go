@@ -65,7 +65,7 @@ func (s *managerServer) Register(ctx context.Context, req *orchestratorv1.Regist
 	}
 	// Do not call a worker that would be refused.
 	var reached bool
-	err := s.committer.look(func(st *state.State, now time.Time) error {
+	err := s.committer.apply(func(st *state.State, now time.Time) error {
 		reached = st.Reached(asked)
 		return st.MayRegister(now, asked.WorkerID)
 	})
@@ -73,7 +73,7 @@ func (s *managerServer) Register(ctx context.Context, req *orchestratorv1.Regist
 		err = s.dialback.probe(ctx, communicator.WorkerID(asked.WorkerID), asked.Address, s.term())
 	}
 	if err == nil {
-		err = s.committer.do(ctx, func(st *state.State, now time.Time) error {
+		err = s.committer.commit(ctx, func(st *state.State, now time.Time) error {
 			if err := st.Register(now, asked); err != nil {
 				return err
 			}
@@ -118,7 +118,7 @@ func (s *managerServer) Leave(ctx context.Context, req *orchestratorv1.LeaveRequ
 	}
 	err := w.Check()
 	if err == nil {
-		err = s.committer.do(ctx, func(st *state.State, _ time.Time) error {
+		err = s.committer.commit(ctx, func(st *state.State, _ time.Time) error {
 			st.Leave(w)
 			return nil
 		})
@@ -155,9 +155,9 @@ func (s *managerServer) Complete(ctx context.Context, req *orchestratorv1.Comple
 		// Check the receipts before taking the lock: all heartbeats need it.
 		all := make([]state.Conclusion, len(req.GetCompletions()))
 		for i, done := range req.GetCompletions() {
-			all[i] = conclusionOf(s.committer.key, w.Name, done)
+			all[i] = conclusionOfCompletion(s.committer.key, w.Name, done)
 		}
-		err = s.committer.do(ctx, func(st *state.State, now time.Time) error {
+		err = s.committer.commit(ctx, func(st *state.State, now time.Time) error {
 			for i, e := range all {
 				outcomes[i] = answerTo(st.Conclude(now, w.Name, e))
 			}
@@ -171,8 +171,8 @@ func (s *managerServer) Complete(ctx context.Context, req *orchestratorv1.Comple
 	return &orchestratorv1.CompleteResponse{Outcomes: outcomes}, nil
 }
 
-func conclusionOf(key state.ReceiptKey, worker string, c *orchestratorv1.Completion) state.Conclusion {
-	e := state.Conclusion{Task: string(c.GetTask()), Version: c.GetContentVersion(), Failure: failureFor(wire.FailureFrom(c.GetFailure()))}
+func conclusionOfCompletion(key state.ReceiptKey, worker string, c *orchestratorv1.Completion) state.Conclusion {
+	e := state.Conclusion{Task: string(c.GetTask()), Version: c.GetContentVersion(), Failure: keptFailure(wire.FailureFrom(c.GetFailure()))}
 	e.Proven = key.Issued(state.ReceiptOf(c.GetReceipt()), worker, e.Task, e.Version)
 	return e
 }

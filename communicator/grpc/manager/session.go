@@ -1,11 +1,13 @@
 package manager
 
-// One session of a member: from registering to leaving.
+// One session of a member: from registering to leaving. The pure functions at the end
+// decide how long to wait, and what follows from an answer.
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/f8949c05/orchestrator"
+	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/backoff"
@@ -60,6 +63,7 @@ func (s *session) Join(ctx context.Context) error {
 	}
 }
 
+// register makes one attempt to register.
 func (s *session) register(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -123,20 +127,11 @@ func (s *session) Keep(ctx context.Context) error {
 			return nil
 		case err := <-results:
 			<-room
-			switch {
-			case errors.Is(err, errEnded):
+			if errors.Is(err, errEnded) {
 				return err
-			case err == nil:
-				failing = false
-				if said.clear() {
-					s.m.log.Info("heartbeats acknowledged again", "worker", s.m.name)
-				}
-				continue
 			}
-			failing = true
-			if ctx.Err() == nil && status.Code(err) != codes.Canceled && said.news(err) {
-				s.m.log.Warn("heartbeat not acknowledged", "worker", s.m.name, "err", err)
-			}
+			failing = err != nil
+			s.logHeartbeat(ctx, err, &said)
 			continue
 		case <-drain:
 			overtaken()
@@ -156,8 +151,22 @@ func (s *session) Keep(ctx context.Context) error {
 	}
 }
 
-func (s *session) heartbeat(ctx context.Context, draining bool, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// logHeartbeat logs the result of a heartbeat: an error that is new, or the end of errors.
+func (s *session) logHeartbeat(ctx context.Context, err error, said *seenErrors) {
+	switch {
+	case err == nil:
+		if said.clear() {
+			s.m.log.Info("heartbeats acknowledged again", "worker", s.m.name)
+		}
+	case ctx.Err() == nil && status.Code(err) != codes.Canceled && said.news(err):
+		s.m.log.Warn("heartbeat not acknowledged", "worker", s.m.name, "err", err)
+	}
+}
+
+// heartbeat sends a heartbeat, and renews the worker's lease if the manager acknowledges
+// it.
+func (s *session) heartbeat(ctx context.Context, draining bool, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	acknowledged := s.m.worker.Sending()
 	resp, err := s.m.client.Heartbeat(ctx, &orchestratorv1.HeartbeatRequest{
@@ -207,4 +216,112 @@ func (m *Member) reportLeft(ctx context.Context) {
 		return
 	}
 	m.leftIncarnation = 0
+}
+
+// Errors that end a membership, or keep it from beginning.
+var (
+	// errEnded reports that the manager has ended the membership.
+	errEnded = errors.New("manager has ended the membership")
+	// errLate reports an acknowledgement that came too late to rely on.
+	errLate = errors.New("answer took too long")
+)
+
+// registerResult evaluates the result of Register. mayBeMember reports whether the
+// manager may have registered this process. If verdict wraps errEnded, another
+// incarnation is needed. If it wraps ErrInvalid, it is final. Any other error calls
+// for another attempt.
+func registerResult(err error) (mayBeMember bool, verdict error) {
+	if errors.Is(err, communicator.ErrPlaintext) { // no attempt can ever send anything
+		return false, fmt.Errorf("%w: %w", orchestrator.ErrInvalid, wire.Readable(err))
+	}
+	switch code := status.Code(err); code {
+	case codes.OK:
+		return true, nil
+	case codes.FailedPrecondition:
+		if wire.OtherReason(err, wire.ReasonMembershipOver) {
+			return false, wire.Readable(err)
+		}
+		return false, fmt.Errorf("%w: %w", errEnded, wire.Readable(err))
+	case codes.InvalidArgument:
+		return false, fmt.Errorf("%w: %w", orchestrator.ErrInvalid, wire.Readable(err))
+	case codes.AlreadyExists, codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented:
+		return false, wire.Readable(err)
+	default:
+		return true, wire.Readable(err)
+	}
+}
+
+// heartbeatResult evaluates the result of Heartbeat: nil, an error that wraps
+// errEnded, or another error, after which the next heartbeat may succeed.
+func heartbeatResult(err error) error {
+	switch status.Code(err) {
+	case codes.OK:
+		return nil
+	case codes.NotFound:
+		return fmt.Errorf("%w: %w", errEnded, wire.Readable(err))
+	}
+	return wire.Readable(err)
+}
+
+// grants returns an error if a manager grants a shorter lease than the worker's. A
+// manager that states no lease grants the requested one.
+func grants(granted *durationpb.Duration, lease time.Duration) error {
+	if granted != nil && granted.AsDuration() < lease {
+		return fmt.Errorf("%w: manager grants a lease of %v: worker.WithLease is %v",
+			orchestrator.ErrInvalid, granted.AsDuration(), lease)
+	}
+	return nil
+}
+
+// The heartbeats of a lease. A worker has at least a quarter of its lease to renew
+// it (see worker.WithLease), and sends three heartbeats in that time. Each may take
+// as long as that quarter, and the next does not wait for it. So neither a slow
+// connection nor a lost heartbeat loses the lease.
+const (
+	leastRenewal = 4 // parts of a lease
+	beatsInThat  = 3
+)
+
+func heartbeatEvery(lease time.Duration) time.Duration { return lease / leastRenewal / beatsInThat }
+
+func heartbeatTimeout(lease time.Duration) time.Duration { return lease / leastRenewal }
+
+// registerTimeout returns how long an attempt to register may take. The manager
+// calls the worker, and writes to its store.
+func registerTimeout(lease time.Duration) time.Duration {
+	return max(lease/leastRenewal, probeTime+time.Second) // long enough to get the reason of a failed call
+}
+
+// seenErrors filters errors that were not seen since it was last cleared. The zero
+// value has seen none.
+type seenErrors struct{ seen map[string]bool }
+
+// maxSeenErrors bounds the errors that are remembered, and so the errors that are
+// logged.
+const maxSeenErrors = 32
+
+// news reports whether an error is new. Errors that differ only in digits, such as
+// ports and durations, are the same.
+func (e *seenErrors) news(err error) bool {
+	text := strings.Map(func(r rune) rune {
+		if '0' <= r && r <= '9' {
+			return -1
+		}
+		return r
+	}, err.Error())
+	if e.seen[text] || len(e.seen) >= maxSeenErrors {
+		return false
+	}
+	if e.seen == nil {
+		e.seen = make(map[string]bool)
+	}
+	e.seen[text] = true
+	return true
+}
+
+// clear forgets all errors, and reports whether there were any.
+func (e *seenErrors) clear() bool {
+	some := len(e.seen) > 0
+	clear(e.seen)
+	return some
 }

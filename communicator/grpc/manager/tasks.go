@@ -64,7 +64,7 @@ func (m *Manager) put(ctx context.Context, items []Item) (stored []Item, err err
 		kept.Content = bytes.Clone(kept.Content)
 		tasks[i] = state.NewTask(kept)
 	}
-	err = m.committer.do(ctx, func(s *state.State, _ time.Time) error {
+	err = m.committer.commit(ctx, func(s *state.State, _ time.Time) error {
 		stored = each(s.Put(tasks), itemOf)
 		return nil
 	})
@@ -75,7 +75,7 @@ func (m *Manager) put(ctx context.Context, items []Item) (stored []Item, err err
 // ([ErrNotFound]), it removes none. The next term, which runs at once, stops them.
 // If ctx ends first, the tasks may or may not be removed.
 func (m *Manager) Delete(ctx context.Context, names ...string) error {
-	err := m.committer.do(ctx, func(s *state.State, _ time.Time) error { return s.Remove(names) })
+	err := m.committer.commit(ctx, func(s *state.State, _ time.Time) error { return s.Remove(names) })
 	if err != nil {
 		return fmt.Errorf("delete tasks: %w", err)
 	}
@@ -136,7 +136,7 @@ func (m *Manager) Failed(after string, limit int) ([]FailedTask, error) {
 // ([ErrNotFound]), it retries none. The next term, which runs at once, starts them.
 // If ctx ends first, the tasks may or may not be retried.
 func (m *Manager) Retry(ctx context.Context, names ...string) error {
-	if err := m.committer.do(ctx, func(s *state.State, _ time.Time) error { return s.Retry(names) }); err != nil {
+	if err := m.committer.commit(ctx, func(s *state.State, _ time.Time) error { return s.Retry(names) }); err != nil {
 		return fmt.Errorf("retry tasks: %w", err)
 	}
 	return nil
@@ -154,7 +154,7 @@ func checkLimit(limit int) error {
 // A task without a completion is not an error. If ctx ends first, the completions
 // may or may not be deleted.
 func (m *Manager) Forget(ctx context.Context, names ...string) error {
-	err := m.committer.do(ctx, func(s *state.State, _ time.Time) error {
+	err := m.committer.commit(ctx, func(s *state.State, _ time.Time) error {
 		s.Forget(names)
 		return nil
 	})
@@ -180,7 +180,7 @@ func (m *Manager) Undrain(ctx context.Context, worker string) error {
 func (m *Manager) drain(ctx context.Context, what, worker string, drained bool) error {
 	err := identity.CheckName("worker", worker)
 	if err == nil {
-		err = m.committer.do(ctx, func(s *state.State, _ time.Time) error {
+		err = m.committer.commit(ctx, func(s *state.State, _ time.Time) error {
 			s.Drain(worker, drained)
 			return nil
 		})

@@ -154,8 +154,8 @@ func touch[V any](x *index, kept, change map[string]V) {
 	}
 }
 
-// settle merges the recorded changes into the order.
-func settle[V any](x *index, kept map[string]V) {
+// merge merges the recorded changes into the order.
+func merge[V any](x *index, kept map[string]V) {
 	if len(x.touched) == 0 {
 		return
 	}
@@ -181,7 +181,7 @@ func settle[V any](x *index, kept map[string]V) {
 
 // page returns up to limit entries of kept whose names come after the given one.
 func page[V, R any](x *index, kept map[string]V, after string, limit int, show func(V) R) []R {
-	settle(x, kept)
+	merge(x, kept)
 	from, found := slices.BinarySearchFunc(x.names, after, strings.Compare)
 	if found {
 		from++
