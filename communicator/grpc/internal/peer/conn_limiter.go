@@ -24,10 +24,10 @@ const (
 	// first bytes, which a client sends together with the last step of connecting.
 	patience, firstPatience = 250 * time.Millisecond, 50 * time.Millisecond
 	// maxAdmitted is the number of connections besides the pending ones, and
-	// maxOfOne their number for each name in one certificate. maxOfOne does not
+	// maxPerName their number for each name in one certificate. maxPerName does not
 	// apply without TLS.
 	maxAdmitted = 16384
-	maxOfOne    = 64
+	maxPerName  = 64
 	// writeTimeout is how long a peer may leave sent data unread.
 	writeTimeout = keepaliveTime
 )
@@ -49,7 +49,7 @@ type connLimiter struct {
 	mu       sync.Mutex // guards the fields below; held briefly
 	pending  *list.List // of *limitedConn, in order of arrival
 	admitted int
-	of       map[string]int // number of admitted connections with TLS, by the names in their certificate
+	perName  map[string]int // number of admitted connections with TLS, by the names in their certificate
 }
 
 func newConnLimiter(l net.Listener, c *refusalLog) *connLimiter {
@@ -60,7 +60,7 @@ func newConnLimiter(l net.Listener, c *refusalLog) *connLimiter {
 		closed:   make(chan struct{}),
 		began:    time.Now(),
 		pending:  list.New(),
-		of:       make(map[string]int),
+		perName:  make(map[string]int),
 	}
 }
 
@@ -167,29 +167,29 @@ func admit(conn net.Conn, whose []identity.Principal, until time.Time) error {
 	if !ok {
 		return nil
 	}
-	g := c.limiter
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	l := c.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if c.place == nil {
 		return net.ErrClosed
 	}
-	if g.admitted >= maxAdmitted {
+	if l.admitted >= maxAdmitted {
 		return errors.New("too many connections")
 	}
 	names := fmt.Sprintf("%q", whose)
-	if len(whose) > 0 && g.of[names] >= maxOfOne*len(whose) {
+	if len(whose) > 0 && l.perName[names] >= maxPerName*len(whose) {
 		return fmt.Errorf("too many connections of %s", identity.Describe(whose))
 	}
-	g.leave(c)
-	g.admitted++
-	g.of[names]++
+	l.removePending(c)
+	l.admitted++
+	l.perName[names]++
 	c.admitted.Store(true)
 	c.names, c.end = names, until
 	return nil
 }
 
-// leave removes a connection from the pending ones. The caller holds mu.
-func (l *connLimiter) leave(c *limitedConn) {
+// removePending removes a connection from the pending ones. The caller holds mu.
+func (l *connLimiter) removePending(c *limitedConn) {
 	l.pending.Remove(c.place)
 	c.place = nil
 	select {
@@ -265,15 +265,15 @@ func (c *limitedConn) SetDeadline(t time.Time) error {
 // Close frees the connection's place.
 func (c *limitedConn) Close() error {
 	c.closing.Do(func() {
-		g := c.limiter
-		g.mu.Lock()
-		defer g.mu.Unlock()
+		l := c.limiter
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		if c.place != nil {
-			g.leave(c)
+			l.removePending(c)
 		} else if c.admitted.Load() {
-			g.admitted--
-			if g.of[c.names]--; g.of[c.names] == 0 {
-				delete(g.of, c.names)
+			l.admitted--
+			if l.perName[c.names]--; l.perName[c.names] == 0 {
+				delete(l.perName, c.names)
 			}
 		}
 	})

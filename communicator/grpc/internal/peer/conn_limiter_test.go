@@ -245,7 +245,7 @@ func TestR5_OneIdentityTakesFewConnections(t *testing.T) {
 	}
 	w1, w2 := identity.Principal{Role: identity.RoleWorker, Name: "w1"}, identity.Principal{Role: identity.RoleWorker, Name: "w2"}
 	var all []net.Conn
-	for range maxOfOne {
+	for range maxPerName {
 		conn, err := enter(w1)
 		require.NoError(t, err)
 		all = append(all, conn)
@@ -253,7 +253,7 @@ func TestR5_OneIdentityTakesFewConnections(t *testing.T) {
 	refused, err := enter(w1)
 	require.ErrorContains(t, err, `too many connections of worker "w1"`)
 	require.NoError(t, refused.Close())
-	for range 2 * maxOfOne {
+	for range 2 * maxPerName {
 		conn, err := enter(w1, w2)
 		require.NoError(t, err, "a certificate with two names has places for both")
 		all = append(all, conn)
@@ -271,7 +271,7 @@ func TestR5_OneIdentityTakesFewConnections(t *testing.T) {
 	}
 	_, admitted := g.counts()
 	require.Zero(t, admitted)
-	require.Empty(t, g.of)
+	require.Empty(t, g.perName)
 }
 
 // A worker cannot occupy the connections of another worker's server that managers

@@ -246,7 +246,7 @@ func (m *material) setValidity(now time.Time) {
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})
 	if err == nil {
-		m.until = end(chains)
+		m.until = expiry(chains)
 	}
 	m.due.Store(m.until.Add(-leaf.NotAfter.Sub(leaf.NotBefore) / 10).UnixNano())
 }

@@ -17,31 +17,31 @@ import (
 // ErrPlaintext reports that plaintext would have left the machine. Nothing was sent.
 var ErrPlaintext = errors.New("plaintext off loopback: use WithCredentials, or WithPlaintext on a network that is secured by other means")
 
-// plainly are the credentials without TLS of one server, or of one client's
+// plaintextCredentials are the credentials without TLS of one server, or of one client's
 // connections.
-type plainly struct {
+type plaintextCredentials struct {
 	anywhere bool // allowed off loopback
 	refusals *refusalLog
-	failure  *failure // of a client
+	failure  *handshakeFailure // of a client
 }
 
 // Info implements [credentials.TransportCredentials].
-func (p *plainly) Info() credentials.ProtocolInfo {
+func (p *plaintextCredentials) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "plaintext"}
 }
 
 // Clone returns the same credentials, which do not change.
-func (p *plainly) Clone() credentials.TransportCredentials { return p }
+func (p *plaintextCredentials) Clone() credentials.TransportCredentials { return p }
 
 // OverrideServerName does nothing: there is no certificate to check.
-func (p *plainly) OverrideServerName(string) error { return nil }
+func (p *plaintextCredentials) OverrideServerName(string) error { return nil }
 
 // preface begins every HTTP/2 connection.
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 // ServerHandshake waits for the client's first bytes, so that a client that is
 // silent or uses another protocol costs nothing.
-func (p *plainly) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (p *plaintextCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	first := make([]byte, len(preface))
 	n, err := io.ReadAtLeast(raw, first, 1)
 	if err == nil && string(first[:n]) == preface[:n] {
@@ -66,7 +66,7 @@ func (p *plainly) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 		p.refusals.log(raw.RemoteAddr(), err)
 		return nil, nil, err
 	}
-	return &replayed{Conn: raw, rest: first}, &Security{
+	return &replayConn{Conn: raw, rest: first}, &Security{
 		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity},
 		Plaintext:      true,
 	}, nil
@@ -75,14 +75,14 @@ func (p *plainly) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 // emptySettings is an empty SETTINGS frame, the valid beginning of an HTTP/2 server.
 const emptySettings = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
-// replayed is a connection whose first bytes were already read.
-type replayed struct {
+// replayConn is a connection whose first bytes were already read.
+type replayConn struct {
 	net.Conn
 	rest []byte
 }
 
 // Read returns the bytes that were read before, and then reads on.
-func (r *replayed) Read(b []byte) (int, error) {
+func (r *replayConn) Read(b []byte) (int, error) {
 	if len(r.rest) == 0 {
 		return r.Conn.Read(b)
 	}
@@ -93,27 +93,27 @@ func (r *replayed) Read(b []byte) (int, error) {
 
 // ClientHandshake checks the actual remote address of the connection, whatever
 // address was dialed.
-func (p *plainly) ClientHandshake(_ context.Context, _ string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (p *plaintextCredentials) ClientHandshake(_ context.Context, _ string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	if !p.anywhere && !isLocal(raw.RemoteAddr()) {
 		return nil, nil, p.failure.remember(fmt.Errorf("connect to %s: %w", raw.RemoteAddr(), ErrPlaintext))
 	}
 	p.failure.forget()
-	return &listening{Conn: raw, failure: p.failure}, &Security{
+	return &alertConn{Conn: raw, failure: p.failure}, &Security{
 		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity},
 		Plaintext:      true,
 	}, nil
 }
 
-// listening is a client's connection that detects a TLS alert in the server's first
+// alertConn is a client's connection that detects a TLS alert in the server's first
 // bytes.
-type listening struct {
+type alertConn struct {
 	net.Conn
-	failure *failure
+	failure *handshakeFailure
 	heard   bool // used only by the one goroutine that reads
 }
 
 // Read detects the alert in the first bytes.
-func (l *listening) Read(b []byte) (int, error) {
+func (l *alertConn) Read(b []byte) (int, error) {
 	n, err := l.Conn.Read(b)
 	if l.heard || n == 0 {
 		return n, err

@@ -49,30 +49,30 @@ func tlsConfig(m *material) *tls.Config {
 	}
 }
 
-// overTLS are the TLS credentials of one server, or of one client's connections.
-type overTLS struct {
+// tlsCredentials are the TLS credentials of one server, or of one client's connections.
+type tlsCredentials struct {
 	*Credentials
 	refusals *refusalLog
 	serves   identity.Role      // of a server: the role of the peers that it admits; 0: all
 	want     identity.Principal // of a client
-	failure  *failure           // of a client
+	failure  *handshakeFailure  // of a client
 }
 
 // Info implements [credentials.TransportCredentials].
-func (t *overTLS) Info() credentials.ProtocolInfo {
+func (t *tlsCredentials) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
 // Clone returns the same credentials, which do not change.
-func (t *overTLS) Clone() credentials.TransportCredentials { return t }
+func (t *tlsCredentials) Clone() credentials.TransportCredentials { return t }
 
 // OverrideServerName does nothing, because DNS names are ignored.
-func (t *overTLS) OverrideServerName(string) error { return nil }
+func (t *tlsCredentials) OverrideServerName(string) error { return nil }
 
 // ServerHandshake accepts any TLS client. It names no authorities to the client.
 // Otherwise a client with a certificate of another authority would present none, and
 // could not be told the reason.
-func (t *overTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (t *tlsCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	m := t.current(t.refusals.logger)
 	config := tlsConfig(m)
 	config.ClientAuth = tls.RequestClientCert
@@ -127,7 +127,7 @@ func serverProblem(raw net.Conn, err error) error {
 }
 
 // ClientHandshake accepts only the server t.want.
-func (t *overTLS) ClientHandshake(ctx context.Context, _ string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (t *tlsCredentials) ClientHandshake(ctx context.Context, _ string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	m := t.current(t.refusals.logger)
 	config := tlsConfig(m)
 	config.Certificates = nil

@@ -52,7 +52,7 @@ func (s *Settings) NewServer(l net.Listener, serves identity.Role, opts ...grpc.
 	if s.Credentials == nil && !s.Plaintext && !isLocal(l.Addr()) {
 		return nil, nil, fmt.Errorf("serve on %s: %w", l.Addr(), ErrPlaintext)
 	}
-	c := newRefusalLog(s.Logger)
+	log := newRefusalLog(s.Logger)
 	own := []grpc.ServerOption{
 		grpc.InTapHandle(authorize),
 		grpc.ConnectionTimeout(handshakeTimeout),
@@ -75,11 +75,11 @@ func (s *Settings) NewServer(l net.Listener, serves identity.Role, opts ...grpc.
 	}
 	if s.Credentials != nil {
 		s.Credentials.announce(s.Logger)
-		own = append(own, grpc.Creds(&overTLS{Credentials: s.Credentials, refusals: c, serves: serves}))
+		own = append(own, grpc.Creds(&tlsCredentials{Credentials: s.Credentials, refusals: log, serves: serves}))
 	} else {
-		own = append(own, grpc.Creds(&plainly{refusals: c}))
+		own = append(own, grpc.Creds(&plaintextCredentials{refusals: log}))
 	}
-	return grpc.NewServer(append(own, opts...)...), newConnLimiter(l, c), nil
+	return grpc.NewServer(append(own, opts...)...), newConnLimiter(l, log), nil
 }
 
 // Grace is how long calls under way may take when a server ends.
@@ -100,7 +100,7 @@ func (s *Settings) Dial(address string, who identity.Principal, opts ...grpc.Dia
 	again := backoff.DefaultConfig
 	again.BaseDelay, again.MaxDelay = 50*time.Millisecond, time.Second
 	dialer := net.Dialer{Timeout: connectTimeout}
-	f := &failure{}
+	f := &handshakeFailure{}
 	own := []grpc.DialOption{
 		grpc.WithNoProxy(),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
@@ -119,11 +119,11 @@ func (s *Settings) Dial(address string, who identity.Principal, opts ...grpc.Dia
 			PermitWithoutStream: true,
 		}),
 	}
-	c := newRefusalLog(s.Logger)
+	log := newRefusalLog(s.Logger)
 	if s.Credentials != nil {
-		own = append(own, grpc.WithTransportCredentials(&overTLS{Credentials: s.Credentials, refusals: c, want: who, failure: f}))
+		own = append(own, grpc.WithTransportCredentials(&tlsCredentials{Credentials: s.Credentials, refusals: log, want: who, failure: f}))
 	} else {
-		own = append(own, grpc.WithTransportCredentials(&plainly{anywhere: s.Plaintext, refusals: c, failure: f}))
+		own = append(own, grpc.WithTransportCredentials(&plaintextCredentials{anywhere: s.Plaintext, refusals: log, failure: f}))
 	}
 	conn, err := grpc.NewClient("passthrough:///"+address, append(own, opts...)...)
 	if err != nil {
@@ -176,22 +176,22 @@ func (s *Settings) Identify(as identity.Principal) {
 	}
 }
 
-// failure holds the error of a client's last handshake.
-type failure struct {
+// handshakeFailure holds the error of a client's last handshake.
+type handshakeFailure struct {
 	last atomic.Pointer[error]
 }
 
-func (f *failure) remember(err error) error {
+func (f *handshakeFailure) remember(err error) error {
 	f.last.Store(&err)
 	return err
 }
 
-func (f *failure) forget() { f.last.Store(nil) }
+func (f *handshakeFailure) forget() { f.last.Store(nil) }
 
 // explain is an interceptor. If a connection cannot be made, gRPC returns
 // Unavailable, with the text of its last attempt. Only if that text quotes the
 // remembered handshake error is that error the cause.
-func (f *failure) explain(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (f *handshakeFailure) explain(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, reply, conn, opts...)
 	if err == nil {
 		return nil

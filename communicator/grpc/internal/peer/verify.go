@@ -35,14 +35,14 @@ func (c *Credentials) verify(m *material, chain []*x509.Certificate, usage x509.
 		KeyUsages:     []x509.ExtKeyUsage{usage},
 	})
 	if err != nil {
-		return nil, time.Time{}, &certificateError{text: why(leaf, usage, now, err), cause: err}
+		return nil, time.Time{}, &certificateError{text: describe(leaf, usage, now, err), cause: err}
 	}
 	principals := identity.PrincipalsOf(c.identities(leaf))
 	if len(principals) == 0 {
 		return nil, time.Time{}, fmt.Errorf("%w: certificate of %s identifies no manager and no worker: it has no URI like %s or %s",
 			ErrCertificate, subject(leaf), identity.ManagerURI, identity.WorkerURI("NAME"))
 	}
-	return principals, end(chains), nil
+	return principals, expiry(chains), nil
 }
 
 // verifyServer returns when a chain that identifies a principal expires.
@@ -57,9 +57,9 @@ func (c *Credentials) verifyServer(m *material, chain []*x509.Certificate, want 
 	return until, nil
 }
 
-// end returns when the last of the chains by which a certificate is accepted
+// expiry returns when the last of the chains by which a certificate is accepted
 // expires.
-func end(chains [][]*x509.Certificate) time.Time {
+func expiry(chains [][]*x509.Certificate) time.Time {
 	var last time.Time
 	for _, chain := range chains {
 		first := chain[0].NotAfter
@@ -75,8 +75,8 @@ func end(chains [][]*x509.Certificate) time.Time {
 	return last
 }
 
-// why describes what is wrong with a certificate.
-func why(leaf *x509.Certificate, usage x509.ExtKeyUsage, now time.Time, err error) string {
+// describe says what is wrong with a certificate.
+func describe(leaf *x509.Certificate, usage x509.ExtKeyUsage, now time.Time, err error) string {
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
 		at := leaf
 		if invalid.Cert != nil {
