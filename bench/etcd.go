@@ -33,8 +33,8 @@ const etcdContent = 100
 // enoughTerms is the number of terms after which everything must run.
 const enoughTerms = 10
 
-// onEtcd holds the results.
-type onEtcd struct {
+// etcdResults holds the results.
+type etcdResults struct {
 	size
 	contents int // changed at a time
 
@@ -66,8 +66,8 @@ func (e etcdCost) requests() int {
 	return n
 }
 
-func measureEtcd(ctx context.Context, cfg config) (onEtcd, error) {
-	r := onEtcd{size: cfg.etcd.size, contents: cfg.etcd.contents}
+func measureEtcd(ctx context.Context, cfg config) (etcdResults, error) {
+	r := etcdResults{size: cfg.etcd.size, contents: cfg.etcd.contents}
 	for i := range cfg.etcd.colds {
 		if err := r.measureOnce(ctx, cfg, i == cfg.etcd.colds-1); err != nil {
 			return r, fmt.Errorf("on etcd: %w", err)
@@ -77,7 +77,7 @@ func measureEtcd(ctx context.Context, cfg config) (onEtcd, error) {
 }
 
 // measureOnce measures a cold start and, if more is true, the other events.
-func (r *onEtcd) measureOnce(ctx context.Context, cfg config, more bool) (err error) {
+func (r *etcdResults) measureOnce(ctx context.Context, cfg config, more bool) (err error) {
 	cfg.log("a cold start of %s on etcd", cfg.etcd.size)
 	s, err := startEtcdCluster(ctx, cfg.etcd.lease)
 	if err != nil {
@@ -266,7 +266,7 @@ const (
 	etcdReadGoal = 200
 )
 
-func (r onEtcd) goals() []goal {
+func (r etcdResults) goals() []goal {
 	of := "on etcd, " + r.String() + ": "
 	return []goal{
 		{
@@ -283,7 +283,7 @@ func (r onEtcd) goals() []goal {
 	}
 }
 
-func (r onEtcd) tables() []table {
+func (r etcdResults) tables() []table {
 	columns := [][]etcdCost{r.cold, r.steady, r.changed, r.joined, r.lost}
 	t := table{
 		Title:   r.String(),

@@ -34,8 +34,8 @@ const contentBytes = 100
 // of its tasks in the largest fleet. The others wait in its queue.
 const slots = 128
 
-// overGRPC holds the results.
-type overGRPC struct {
+// grpcResults holds the results.
+type grpcResults struct {
 	size
 	cold, lost []grpcCost
 	steady     []steadyTerms // at size, then at the others
@@ -43,13 +43,13 @@ type overGRPC struct {
 
 // grpcCost is the cost of one event.
 type grpcCost struct {
-	before       time.Duration // until a term knew of the event
-	took         time.Duration // from then until everything ran
-	term         time.Duration // the longest term in that time
-	terms        int
-	starts       int
-	calls, books bytesSent
-	allocs       int // in the whole process
+	before            time.Duration // until a term knew of the event
+	took              time.Duration // from then until everything ran
+	term              time.Duration // the longest term in that time
+	terms             int
+	starts            int
+	calls, membership bytesSent
+	allocs            int // in the whole process
 }
 
 // steadyTerms are terms without changes, at one number of tasks.
@@ -68,8 +68,8 @@ type steadyTerms struct {
 	goroutines     int
 }
 
-func measureGRPC(ctx context.Context, cfg config) (r overGRPC, err error) {
-	r = overGRPC{size: cfg.grpc.size}
+func measureGRPC(ctx context.Context, cfg config) (r grpcResults, err error) {
+	r = grpcResults{size: cfg.grpc.size}
 	if err := enoughDescriptors(cfg.grpc.workers); err != nil {
 		return r, fmt.Errorf("over gRPC: %w", err)
 	}
@@ -82,7 +82,7 @@ func measureGRPC(ctx context.Context, cfg config) (r overGRPC, err error) {
 }
 
 // measureOnce measures a cold start and, if more is true, the other events.
-func (r *overGRPC) measureOnce(ctx context.Context, cfg config, more bool) (err error) {
+func (r *grpcResults) measureOnce(ctx context.Context, cfg config, more bool) (err error) {
 	c := cfg.grpc
 	cfg.log("a cold start of %s over gRPC", c.size)
 	f, err := startGRPCFleet(ctx, c.interval, c.lease)
@@ -147,10 +147,10 @@ func (p *grpcDriver) within() (context.Context, context.CancelFunc) {
 
 // counts holds the counters at one moment.
 type counts struct {
-	terms           int
-	calls, books    bytesSent
-	mallocs, memory uint64
-	cpu             time.Duration
+	terms             int
+	calls, membership bytesSent
+	mallocs, memory   uint64
+	cpu               time.Duration
 }
 
 // cpuTime returns the CPU time of this process.
@@ -165,7 +165,7 @@ func cpuTime() time.Duration {
 func (p *grpcDriver) count() counts {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return counts{p.terms.len(), p.calls.read(), p.books.read(), m.Mallocs, m.TotalAlloc, cpuTime()}
+	return counts{p.terms.len(), p.calls.read(), p.membership.read(), m.Mallocs, m.TotalAlloc, cpuTime()}
 }
 
 // cost returns the cost of an event since then was counted. The clock began at
@@ -173,7 +173,7 @@ func (p *grpcDriver) count() counts {
 func (p *grpcDriver) cost(then counts, since, known time.Time) grpcCost {
 	t := grpcCost{before: known.Sub(since), took: time.Since(known)}
 	now := p.count()
-	t.calls, t.books = now.calls.less(then.calls), now.books.less(then.books)
+	t.calls, t.membership = now.calls.less(then.calls), now.membership.less(then.membership)
 	t.allocs = int(now.mallocs - then.mallocs)
 	for _, s := range p.terms.since(then.terms) {
 		if s.Start.Before(known) {
@@ -272,7 +272,7 @@ func (p *grpcDriver) steady(floor *bareCalls, rounds int) (steadyTerms, error) {
 	if _, _, err := p.nextTerm(ctx); err != nil { // lists the tasks that started since the last term
 		return s, err
 	}
-	began, beats := time.Now(), p.books.read()
+	began, beats := time.Now(), p.membership.read()
 	for len(s.took) < rounds {
 		runtime.GC()
 		before, term, err := p.nextTerm(ctx)
@@ -292,12 +292,12 @@ func (p *grpcDriver) steady(floor *bareCalls, rounds int) (steadyTerms, error) {
 		s.took, s.listing, s.floor = append(s.took, term.Total), append(s.listing, term.Listing), append(s.floor, took)
 		s.cpu, s.floorCPU = append(s.cpu, after.cpu-before.cpu), append(s.floorCPU, bare.cpu-after.cpu)
 		s.bytes = append(s.bytes, after.calls.less(before.calls))
-		s.meanwhile = append(s.meanwhile, after.books.less(before.books))
+		s.meanwhile = append(s.meanwhile, after.membership.less(before.membership))
 		s.allocs = append(s.allocs, int(after.mallocs-before.mallocs))
 		s.allocated = append(s.allocated, int(after.memory-before.memory))
 		s.floorAllocs = append(s.floorAllocs, int(bare.mallocs-after.mallocs))
 	}
-	s.heartbeats, s.heard = p.books.read().less(beats), time.Since(began)
+	s.heartbeats, s.heard = p.membership.read().less(beats), time.Since(began)
 	s.goroutines = runtime.NumGoroutine()
 	return s, nil
 }
@@ -336,7 +336,7 @@ func (s steadyTerms) each(figure func(term int) float64) float64 {
 	return middle(figures)
 }
 
-func (r overGRPC) goals() []goal {
+func (r grpcResults) goals() []goal {
 	at, least, most := r.steady[0], r.steady[0], r.steady[0]
 	for _, s := range r.steady {
 		if s.tasks < least.tasks {
@@ -358,9 +358,9 @@ func (r overGRPC) goals() []goal {
 	}
 }
 
-func (r overGRPC) tables() []table { return []table{r.events(), r.terms()} }
+func (r grpcResults) tables() []table { return []table{r.events(), r.terms()} }
 
-func (r overGRPC) events() table {
+func (r grpcResults) events() table {
 	t := table{Title: r.String(), Columns: []string{"cold start", "one lost"}}
 	duration := func(name string, f func(grpcCost) time.Duration) {
 		t.add(name, ms(medianOf(r.cold, f)), ms(medianOf(r.lost, f)))
@@ -376,14 +376,14 @@ func (r overGRPC) events() table {
 	counted("calls: messages", func(e grpcCost) int { return e.calls.messages })
 	counted("calls: bytes of payload", func(e grpcCost) int { return e.calls.payload })
 	counted("calls: bytes on the wire", func(e grpcCost) int { return e.calls.wire })
-	counted("registrations and heartbeats: messages", func(e grpcCost) int { return e.books.messages })
-	counted("registrations and heartbeats: bytes of payload", func(e grpcCost) int { return e.books.payload })
-	counted("registrations and heartbeats: bytes on the wire", func(e grpcCost) int { return e.books.wire })
+	counted("registrations and heartbeats: messages", func(e grpcCost) int { return e.membership.messages })
+	counted("registrations and heartbeats: bytes of payload", func(e grpcCost) int { return e.membership.payload })
+	counted("registrations and heartbeats: bytes on the wire", func(e grpcCost) int { return e.membership.wire })
 	counted("allocations, whole process", func(e grpcCost) int { return e.allocs })
 	return t
 }
 
-func (r overGRPC) terms() table {
+func (r grpcResults) terms() table {
 	t := table{Title: "a steady term"}
 	for _, s := range r.steady {
 		t.Columns = append(t.Columns, fmt.Sprintf("%s × %s", thousands(s.tasks), grouped(s.workers)))

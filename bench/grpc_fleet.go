@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -26,15 +25,15 @@ import (
 
 // grpcFleet is the manager and its members.
 type grpcFleet struct {
-	manager  *manager.Manager
-	store    *manager.MemoryStore
-	address  string        // the manager's, kept over a restart
-	interval time.Duration // from term to term
-	lease    time.Duration
-	taskLog  taskLog
-	terms    termLog
-	calls    meter // from the manager to its workers
-	books    meter // from the workers to the manager: registrations and heartbeats
+	manager    *manager.Manager
+	store      *manager.MemoryStore
+	address    string        // the manager's, kept over a restart
+	interval   time.Duration // from term to term
+	lease      time.Duration
+	taskLog    taskLog
+	terms      termLog
+	calls      meter // from the manager to its workers
+	membership meter // from the workers to the manager: registrations and heartbeats
 
 	ctx         context.Context // the parent of everything that runs beside the measurement
 	cancel      context.CancelCauseFunc
@@ -44,12 +43,12 @@ type grpcFleet struct {
 	leave       context.CancelCauseFunc // ends all members
 	present     context.Context         // the members' context
 	started     int                     // number of members started
-	cuttable    []*cuttable             // the members that can be cut off; the next one is the last
+	proxies     []*memberProxies        // the members that can be cut off; the next one is the last
 }
 
-// cuttable holds the proxies of a member's connections, in both directions, so that
+// memberProxies holds the proxies of a member's connections, in both directions, so that
 // they can be cut.
-type cuttable struct{ toManager, toWorker *netfault.Proxy }
+type memberProxies struct{ toManager, toWorker *netfault.Proxy }
 
 func startGRPCFleet(ctx context.Context, interval, lease time.Duration) (*grpcFleet, error) {
 	f := &grpcFleet{store: manager.NewMemoryStore(), address: "127.0.0.1:0", interval: interval, lease: lease}
@@ -75,7 +74,7 @@ func (f *grpcFleet) manage() error {
 	ctx, stopManager := context.WithCancelCause(f.ctx)
 	f.stopManager = stopManager
 	f.managing.Go(func() {
-		if err := manager.Run(ctx, f.books.on(l)); ctx.Err() == nil {
+		if err := manager.Run(ctx, f.membership.on(l)); ctx.Err() == nil {
 			f.cancel(fmt.Errorf("the manager: %w", err))
 		}
 	})
@@ -108,7 +107,7 @@ func (f *grpcFleet) close() error {
 	f.leave(errMeasured)
 	f.working.Wait()
 	var errs []error
-	for _, e := range f.cuttable {
+	for _, e := range f.proxies {
 		errs = append(errs, e.toManager.Close(), e.toWorker.Close())
 	}
 	return errors.Join(errs...)
@@ -125,7 +124,7 @@ func (f *grpcFleet) startMember(slots int, mayBeLost bool) error {
 	}
 	address, own := f.address, l.Addr().String()
 	if mayBeLost {
-		e := &cuttable{}
+		e := &memberProxies{}
 		e.toManager, err = netfault.New(address)
 		if err != nil {
 			return errors.Join(err, l.Close())
@@ -134,7 +133,7 @@ func (f *grpcFleet) startMember(slots int, mayBeLost bool) error {
 		if err != nil {
 			return errors.Join(err, l.Close(), e.toManager.Close())
 		}
-		f.cuttable = append(f.cuttable, e)
+		f.proxies = append(f.proxies, e)
 		address, own = e.toManager.Addr(), e.toWorker.Addr()
 	}
 	w, err := worker.New(func(ctx context.Context, task string) error {
@@ -163,12 +162,12 @@ func (f *grpcFleet) startMember(slots int, mayBeLost bool) error {
 // lose cuts a member off from its manager, as if its process had ended. The member
 // stops its tasks before its lease ends.
 func (f *grpcFleet) lose() error {
-	last := len(f.cuttable) - 1
+	last := len(f.proxies) - 1
 	if last < 0 {
 		return errors.New("no member left that can be cut off")
 	}
-	lost := f.cuttable[last]
-	f.cuttable = f.cuttable[:last]
+	lost := f.proxies[last]
+	f.proxies = f.proxies[:last]
 	return errors.Join(lost.toManager.Close(), lost.toWorker.Close())
 }
 
@@ -270,129 +269,4 @@ func (b *bareCalls) close() error {
 	}
 	b.serving.Wait()
 	return errors.Join(errs...)
-}
-
-// Traffic of connections, counted at the listeners, in both directions.
-
-// bytesSent is the traffic of a period, both directions together.
-type bytesSent struct {
-	wire     int // all bytes over TCP, including headers, settings and pings of HTTP/2
-	payload  int // only messages, as a gRPC stats handler counts them
-	messages int
-}
-
-func (b bytesSent) less(before bytesSent) bytesSent {
-	return bytesSent{b.wire - before.wire, b.payload - before.payload, b.messages - before.messages}
-}
-
-// meter counts the traffic over the connections of listeners. Each call must have at
-// most one message in each direction.
-type meter struct{ wire, payload, messages atomic.Int64 }
-
-// read returns the traffic so far.
-func (m *meter) read() bytesSent {
-	return bytesSent{int(m.wire.Load()), int(m.payload.Load()), int(m.messages.Load())}
-}
-
-// on returns a listener whose connections are counted.
-func (m *meter) on(l net.Listener) net.Listener { return metered{l, m} }
-
-type metered struct {
-	net.Listener
-	meter *meter
-}
-
-func (l metered) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	c := &meteredConn{Conn: conn}
-	c.in = framing{meter: l.meter, skip: clientPreface}
-	c.out = framing{meter: l.meter}
-	return c, nil
-}
-
-// meteredConn counts the bytes read and written.
-type meteredConn struct {
-	net.Conn
-	reading, writing sync.Mutex
-	in, out          framing
-}
-
-func (c *meteredConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	c.reading.Lock()
-	defer c.reading.Unlock()
-	c.in.take(b[:n])
-	return n, err
-}
-
-func (c *meteredConn) Write(b []byte) (int, error) {
-	c.writing.Lock()
-	c.out.take(b) // before the write, so that a reader finds them counted
-	c.writing.Unlock()
-	return c.Conn.Write(b)
-}
-
-const (
-	// clientPreface is the number of bytes that an HTTP/2 client sends before its
-	// first frame.
-	clientPreface = 24
-	frameHeader   = 9
-	frameData     = 0
-	frameHeaders  = 1
-	endStream     = 1
-	// messagePrefix is the number of bytes that gRPC puts before a message.
-	messagePrefix = 5
-)
-
-// framing finds the HTTP/2 frames in one direction of a connection.
-type framing struct {
-	meter  *meter
-	skip   int               // bytes up to the next frame
-	header [frameHeader]byte // the part of the next header that has arrived
-	have   int
-	open   map[uint32]bool // the streams whose message has begun
-}
-
-// take counts the next bytes.
-func (f *framing) take(b []byte) {
-	f.meter.wire.Add(int64(len(b)))
-	for len(b) > 0 {
-		if n := min(f.skip, len(b)); n > 0 {
-			b, f.skip = b[n:], f.skip-n
-			continue
-		}
-		n := copy(f.header[f.have:], b)
-		b, f.have = b[n:], f.have+n
-		if f.have == frameHeader {
-			f.have = 0
-			f.frame()
-		}
-	}
-}
-
-// frame counts a frame whose header has arrived.
-func (f *framing) frame() {
-	length := int(f.header[0])<<16 | int(f.header[1])<<8 | int(f.header[2])
-	kind, flags, stream := f.header[3], f.header[4], binary.BigEndian.Uint32(f.header[5:])
-	f.skip = length
-	if kind != frameData && kind != frameHeaders {
-		return
-	}
-	if kind == frameData && length > 0 {
-		if !f.open[stream] {
-			if f.open == nil {
-				f.open = make(map[uint32]bool)
-			}
-			f.open[stream] = true
-			f.meter.messages.Add(1)
-			length -= messagePrefix
-		}
-		f.meter.payload.Add(int64(length))
-	}
-	if flags&endStream != 0 {
-		delete(f.open, stream)
-	}
 }

@@ -29,7 +29,7 @@ func TestOverGRPC(t *testing.T) {
 	cold := r.cold[0]
 	require.GreaterOrEqual(t, cold.starts, 20)
 	require.Greater(t, cold.calls.payload, 20*contentBytes, "contents were sent")
-	require.GreaterOrEqual(t, cold.books.messages, 4, "two registrations and their answers")
+	require.GreaterOrEqual(t, cold.membership.messages, 4, "two registrations and their answers")
 	lost := r.lost[0]
 	require.Equal(t, 10, lost.starts, "its tasks start elsewhere")
 	require.Greater(t, lost.before, time.Second, "the lease must end first")

@@ -188,9 +188,9 @@ func full() config {
 		},
 		reaction: reactionConfig{
 			over: []transport{
-				{memoryTransport, small, 100, 0, 0, startInMemory},
-				{grpcTransport, medium, 100, 10 * time.Second, time.Second, startOnGRPC},
-				{etcdTransport, medium, 100, 10 * time.Second, 2 * time.Second, startOnEtcd},
+				{memoryTransport, small, 100, 0, 0, startMemorySystem},
+				{grpcTransport, medium, 100, 10 * time.Second, time.Second, startGRPCSystem},
+				{etcdTransport, medium, 100, 10 * time.Second, 2 * time.Second, startEtcdSystem},
 			},
 			rounds: 100, interval: time.Second, patience: 2 * time.Minute,
 		},

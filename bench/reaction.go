@@ -2,8 +2,8 @@ package main
 
 // Reaction time: how long a user waits after a change until the tasks run. The
 // leader uses Run with the default settle time, so the wait for the next term is
-// included. The systems and the worker processes are in
-// reaction_systems.go.
+// included. The systems are in reaction_systems.go, the worker processes in
+// worker_process.go.
 
 import (
 	"context"
@@ -76,8 +76,8 @@ type reactions struct {
 // begins that starts them.
 type reaction struct{ took, began samples }
 
-func measureReactions(ctx context.Context, cfg config) (overTransports, error) {
-	var all overTransports
+func measureReactions(ctx context.Context, cfg config) (reactionResults, error) {
+	var all reactionResults
 	for _, t := range cfg.reaction.over {
 		r, err := measureReaction(ctx, cfg, t)
 		if err != nil {
@@ -299,10 +299,10 @@ func (o *observer) restart(r *reactions) (time.Duration, error) {
 	return s.Start.Add(s.Total).Sub(start), err
 }
 
-// overTransports are the results for all transports.
-type overTransports []reactions
+// reactionResults are the results for all transports.
+type reactionResults []reactions
 
-func (all overTransports) goals() []goal {
+func (all reactionResults) goals() []goal {
 	var goals []goal
 	for _, r := range all {
 		steady := r.steady.median()
@@ -326,7 +326,7 @@ func (s samples) String() string {
 	return ms(s.median()).String() + " · " + ms(s.percentile(goalPercentile)).String()
 }
 
-func (all overTransports) tables() []table {
+func (all reactionResults) tables() []table {
 	t := table{Title: "reaction time, ms"}
 	for _, r := range all {
 		name := r.name + ", " + r.String()
