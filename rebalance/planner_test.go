@@ -1,6 +1,6 @@
 package rebalance_test
 
-// The planner from call to call: budgets, bad input, memory, and problems in which every
+// Several calls of one planner: budgets, bad input, memory, and problems in which every
 // task is wanted once.
 
 import (

@@ -169,7 +169,7 @@ func TestP_ShrinkKeepsTheFailure(t *testing.T) {
 	}
 }
 
-// The check itself is checked: no plan with one thing wrong passes.
+// The checks find a plan in which one thing was changed.
 func TestP_ThePlanWithOneThingWrongIsFound(t *testing.T) {
 	t.Parallel()
 	plans, wrong := 0, 0

@@ -157,8 +157,8 @@ func make15(n int) []handover.Result {
 	return answers
 }
 
-// A source that is slow to stop a task holds up only its own moves: the
-// receiver's place is taken by one that it began, not by those that wait.
+// A source that is slow to stop a task delays only its own moves: one move that has begun
+// takes a place at the receiver, but those that wait take none.
 func TestSlowSourceHoldsUpOnlyItsOwnMoves(t *testing.T) {
 	changes := []handover.Change{
 		start(100, 2), // proves the receiver
@@ -226,8 +226,8 @@ func TestClosedWindows(t *testing.T) {
 	require.True(t, m.Over())
 }
 
-// Moves that wait for their receiver to prove itself do so in vain when the
-// window closes: each is dropped at once, and says why.
+// When the window closes, each move that waits for its receiver's credit is dropped at
+// once, with the reason.
 func TestClosedWindowsDropParkedMoves(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -470,8 +470,8 @@ func (m *model) check(call handover.Call) {
 	}
 }
 
-// undecided says whether a move has begun, and its start at the receiver was
-// neither answered nor given up, as far as can be seen from outside.
+// undecided reports whether a move has begun, and its start at the receiver was neither
+// answered nor dropped, as far as the calls show.
 func (m *model) undecided(i int32) bool {
 	if m.sent[i] == 0 {
 		return false
@@ -514,8 +514,8 @@ func (m *model) checkOutcome(i int32) {
 	}
 }
 
-// What comes last begins when nothing else can begin now. It does not wait for what
-// a worker that hangs keeps until its timeout.
+// A change with Last begins when no other change can begin. It does not wait for those of
+// a worker that hangs, which are dropped only at its timeout.
 func TestWhatComesLast(t *testing.T) {
 	changes := []handover.Change{
 		{Task: 0, From: handover.None, To: 1, Last: true},

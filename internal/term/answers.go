@@ -44,8 +44,8 @@ func (f *Fleet) Answer(w *Worker, a Answer, now Moment) (returned bool) {
 			f.flags[id] = f.flags[id]&^taskLost | taskSeen
 		}
 	}
-	unsure := w.maybe
-	w.pins, w.acked, w.maybe = min(a.Pinned, len(w.ids)), nil, nil
+	unsure := w.unsure
+	w.pins, w.acked, w.unsure = min(a.Pinned, len(w.ids)), nil, nil
 	w.State, w.Heard, w.Late, w.lateFor, w.Missed, w.Since = Answering, true, false, 0, time.Time{}, a.At
 	w.took = a.Took
 	if len(w.stops) > 0 {
@@ -56,7 +56,7 @@ func (f *Fleet) Answer(w *Worker, a Answer, now Moment) (returned bool) {
 		w.stopPause = Pause{}
 	}
 	if f.failed[w.Serial] {
-		f.deny(w, unsure, now)
+		f.recordNotStarted(w, unsure, now)
 	}
 	return returned
 }
@@ -84,9 +84,9 @@ func (f *Fleet) distinct(ids []int32) (once []int32, repeated int) {
 	return once, repeated
 }
 
-// deny records the starts that a worker's answer shows not to have happened, among those
+// recordNotStarted records the starts that a worker's answer shows not to have happened, among those
 // that were unsure.
-func (f *Fleet) deny(w *Worker, unsure Set, now Moment) {
+func (f *Fleet) recordNotStarted(w *Worker, unsure Set, now Moment) {
 	if len(unsure) == 0 {
 		return
 	}
@@ -150,7 +150,7 @@ func (f *Fleet) MarkLost(w *Worker) {
 		f.flags[id] |= taskLost
 	}
 	w.State = Lost
-	w.runs, w.maybe, w.acked, w.stops = nil, nil, nil, nil
+	w.runs, w.unsure, w.acked, w.stops = nil, nil, nil, nil
 }
 
 // Judge declares silent workers lost (T4), unless so many are silent that it must be

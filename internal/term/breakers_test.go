@@ -392,8 +392,8 @@ func TestWorker_TrialsThatFail(t *testing.T) {
 	require.Equal(t, []int{2, 4, 8, 16, 16, 16}, waits)
 }
 
-// What was sent before the worker was quarantined is no trial, and neither are
-// several failures of one term more than one.
+// A start sent before the quarantine is not a trial, and several failures in one term
+// count as one.
 func TestWorker_FailuresOfOneTermCountOnce(t *testing.T) {
 	l := newLeader(2)
 	l.learn(refused(5, 1))

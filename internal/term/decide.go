@@ -142,26 +142,26 @@ func (f *Fleet) Decide(t *Tasks, now Moment) Decision {
 }
 
 func (d *decider) decide() {
-	d.pose()
+	d.makeProblem()
 	if d.frozen {
-		d.holding()
+		d.listHeld()
 	}
 	plan, err := d.planner.Plan(&d.problem)
 	if err != nil {
 		panic(fmt.Sprintf("orchestrator: the planner was given a bad problem: %v", err)) //nolint:forbidigo // an invariant is broken
 	}
-	d.take(&plan)
+	d.translate(&plan)
 	d.waitForLate()
 	d.trySuspects()
 	d.order()
 }
 
-// holding lists the expected instances that silent and late workers hold.
-func (d *decider) holding() {
+// listHeld lists the expected instances that silent and late workers hold.
+func (d *decider) listHeld() {
 	held := 0
 	for _, w := range d.fleet.Workers {
 		if w.isFrozen() {
-			held += len(w.runs) + len(w.maybe)
+			held += len(w.runs) + len(w.unsure)
 		}
 	}
 	d.out.Waiting = slices.Grow(d.out.Waiting, held)
@@ -180,8 +180,8 @@ func (d *decider) holding() {
 	}
 }
 
-// take translates the planner's plan.
-func (d *decider) take(plan *rebalance.Plan) {
+// translate turns the planner's plan into changes and waiting instances.
+func (d *decider) translate(plan *rebalance.Plan) {
 	d.out.Deferred, d.out.Adds, d.out.LowerBound = plan.Deferred, plan.Adds, plan.LowerBound
 	d.out.Changes = make([]Change, 0, len(plan.Changes))
 	for _, c := range plan.Changes {
@@ -189,7 +189,7 @@ func (d *decider) take(plan *rebalance.Plan) {
 		switch c.Reason {
 		case rebalance.Missing:
 			d.out.Missing++
-			out.Reason = d.missing(c.Task)
+			out.Reason = d.startReason(c.Task)
 		case rebalance.Unexpected:
 			out.Reason = ReasonUnexpected
 		case rebalance.Surplus:
@@ -216,7 +216,7 @@ func (d *decider) take(plan *rebalance.Plan) {
 		case rebalance.NoAllowedWorker:
 			w.Reason = ReasonPaused
 		case rebalance.CopyPinned:
-			w.Reason = d.pinnedBy(u.Task, w.Worker)
+			w.Reason = d.stayReason(u.Task, w.Worker)
 		default:
 			w.Reason = ReasonNoOtherWorker
 		}
@@ -228,16 +228,16 @@ func (d *decider) take(plan *rebalance.Plan) {
 	}
 }
 
-// pinnedBy returns why a copy stays on a draining worker.
-func (d *decider) pinnedBy(task, worker int32) Reason {
+// stayReason returns why a copy stays on a draining worker.
+func (d *decider) stayReason(task, worker int32) Reason {
 	if _, suspect := d.suspects.of[task]; suspect || d.fleet.Workers[worker].stopFails(task) {
 		return ReasonPaused
 	}
 	return ReasonPinned
 }
 
-// missing returns why an instance that no worker runs starts.
-func (d *decider) missing(task int32) Reason {
+// startReason returns why an instance that no worker runs starts.
+func (d *decider) startReason(task int32) Reason {
 	if d.fleet.flags[task]&taskLost != 0 {
 		return ReasonLost
 	}
@@ -266,7 +266,7 @@ func (d *decider) waitForLate() {
 	if len(late) == 0 {
 		return
 	}
-	after := d.after()
+	after := d.loadsAfter()
 	for i, w := range d.fleet.Workers {
 		if w.isOpen() {
 			open++
@@ -296,9 +296,9 @@ func (d *decider) waitForLate() {
 	})
 }
 
-// after returns how many tasks each worker has when the plan so far is carried
+// loadsAfter returns how many tasks each worker has when the plan so far is carried
 // out.
-func (d *decider) after() []int {
+func (d *decider) loadsAfter() []int {
 	after := make([]int, len(d.fleet.Workers))
 	for i, w := range d.fleet.Workers {
 		after[i] = len(w.runs)

@@ -116,9 +116,9 @@ type Worker struct {
 
 // unsettled is the state that few workers have.
 type unsettled struct {
-	// maybe holds the starts sent since the last answer that were neither acknowledged
+	// unsure holds the starts sent since the last answer that were neither acknowledged
 	// nor certainly refused.
-	maybe Set
+	unsure Set
 	// stops holds the stops that did not succeed, as long as their task is listed. While
 	// stopPause holds, none that failed is tried again.
 	stops map[int32]*stop
@@ -137,9 +137,9 @@ type unsettled struct {
 // in the copy.
 func (u *unsettled) clone(number func(task int32) int32) *unsettled {
 	c := *u
-	c.maybe, c.stops = make(Set, len(u.maybe)), make(map[int32]*stop, len(u.stops))
-	for _, task := range u.maybe.sorted() {
-		c.maybe.add(number(task))
+	c.unsure, c.stops = make(Set, len(u.unsure)), make(map[int32]*stop, len(u.stops))
+	for _, task := range u.unsure.sorted() {
+		c.unsure.add(number(task))
 	}
 	for task, s := range u.stops {
 		copied := *s
@@ -155,7 +155,7 @@ type ack struct {
 }
 
 // Holds returns how many tasks w runs or may run.
-func (w *Worker) Holds() int { return len(w.runs) + len(w.maybe) }
+func (w *Worker) Holds() int { return len(w.runs) + len(w.unsure) }
 
 // Listed returns the tasks of its last answer, as often as they were listed. They must not
 // change.
@@ -163,7 +163,7 @@ func (w *Worker) Listed() []int32 { return w.ids }
 
 // Legacy returns, after Retain has removed w, the starts sent to it since its last answer
 // that may have happened. The set must not change.
-func (w *Worker) Legacy() Set { return w.maybe }
+func (w *Worker) Legacy() Set { return w.unsure }
 
 // isFrozen reports whether a worker keeps exactly its tasks, because it has not answered
 // this term.
@@ -176,10 +176,10 @@ func (w *Worker) isOpen() bool {
 
 // holds returns the tasks that w runs or may run; a task may appear twice.
 func (w *Worker) holds() []int32 {
-	if len(w.maybe) == 0 {
+	if len(w.unsure) == 0 {
 		return w.runs
 	}
-	return slices.Concat(w.runs, w.maybe.sorted())
+	return slices.Concat(w.runs, w.unsure.sorted())
 }
 
 // Begin begins a term: old quarantines end.
@@ -214,7 +214,7 @@ func (f *Fleet) Retain(members []Member) {
 		}
 		legacy := w.sinceAnswer()
 		f.MarkLost(w)
-		w.maybe = legacy
+		w.unsure = legacy
 		gone[w.Serial] = true
 	}
 	f.Workers = stay
@@ -232,7 +232,7 @@ func (w *Worker) sinceAnswer() Set {
 			delete(starts, a.task)
 		}
 	}
-	maps.Copy(starts, w.maybe) // an acknowledged stop removes its task from maybe
+	maps.Copy(starts, w.unsure) // an acknowledged stop removes its task from unsure
 	return starts
 }
 
@@ -251,7 +251,7 @@ func (f *Fleet) Join(members []Member, now time.Time, legacy func(i int) Set) {
 	for i, m := range members {
 		if i == len(f.Workers) {
 			w := &Worker{Serial: m.Serial, initial: !f.started, Since: now}
-			w.maybe = maps.Clone(legacy(i))
+			w.unsure = maps.Clone(legacy(i))
 			f.Workers = append(f.Workers, w)
 		}
 		f.Workers[i].Draining = m.Draining
@@ -262,7 +262,7 @@ func (f *Fleet) Join(members []Member, now time.Time, legacy func(i int) Set) {
 // Mark calls f with every task that the fleet refers to.
 func (f *Fleet) Mark(mark func(task int32)) {
 	for _, w := range f.Workers {
-		for _, ids := range [][]int32{w.ids, w.runs, w.maybe.sorted()} {
+		for _, ids := range [][]int32{w.ids, w.runs, w.unsure.sorted()} {
 			for _, id := range ids {
 				mark(id)
 			}

@@ -305,7 +305,7 @@ func TestAnswer_Duplicates(t *testing.T) {
 // An acknowledged stop settles a start that was unsure.
 func TestWrites_AStopSettlesAnUnsureStart(t *testing.T) {
 	w := newWorld(1, 1)
-	w.Workers[0].maybe = Set{0: {}}
+	w.Workers[0].unsure = Set{0: {}}
 	out := w.Write([]Change{{Change: handover.Change{From: 0, To: handover.None}}}, false)
 	out.Ended(0, handover.Write{}, &Result{Answer: handover.Done}, w.now)
 	require.Zero(t, w.Workers[0].Holds())

@@ -9,9 +9,9 @@ import (
 	"github.com/f8949c05/orchestrator/rebalance"
 )
 
-// pose makes the planner's problem: the workers that are not lost, the tasks of each,
+// makeProblem makes the planner's problem: the workers that are not lost, the tasks of each,
 // and where tasks may go.
-func (d *decider) pose() {
+func (d *decider) makeProblem() {
 	p := &d.problem
 	p.Want, p.MaxMoves = d.expect.Instances, d.cfg.MaxMoves
 	p.States, p.Running, p.MaxGain, p.Pinned = p.States[:0], p.Running[:0], nil, nil

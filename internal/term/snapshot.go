@@ -98,7 +98,7 @@ func (f *Fleet) Snapshot(d *Decision, t *Tasks, term uint64) *Snapshot {
 			Serial: w.Serial, State: w.State, Draining: w.Draining, Heard: w.Heard, initial: w.initial,
 			Repeats: w.Duplicates > 0, Since: w.Since,
 		}
-		if len(w.maybe) > 0 || len(w.stops) > 0 || w.gainIn > term || !w.Missed.IsZero() {
+		if len(w.unsure) > 0 || len(w.stops) > 0 || w.gainIn > term || !w.Missed.IsZero() {
 			s.Workers[i].unsettled = w.clone(same)
 		}
 		if len(w.acked) == 0 && w.Duplicates == 0 {
@@ -131,7 +131,7 @@ func (s *Snapshot) Tasks() (tasks []int32) {
 	}
 	for i := range s.Workers {
 		if u := s.Workers[i].unsettled; u != nil {
-			tasks = slices.AppendSeq(slices.AppendSeq(tasks, maps.Keys(u.maybe)), maps.Keys(u.stops))
+			tasks = slices.AppendSeq(slices.AppendSeq(tasks, maps.Keys(u.unsure)), maps.Keys(u.stops))
 		}
 	}
 	return append(tasks, s.ran...)
@@ -158,7 +158,7 @@ func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time, number f
 	for i := range s.Workers {
 		r := &s.Workers[i]
 		ids := tasks(i)
-		f.see(ids...)
+		f.markSeen(ids...)
 		w := views[r.Serial]
 		if w != nil {
 			w.State, w.Heard, w.initial, w.Since = r.State, r.Heard, r.initial, r.Since
@@ -178,7 +178,7 @@ func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time, number f
 		w.ids, w.runs, w.pins = ids, ids, int(r.pins)
 	}
 	for _, task := range s.ran {
-		f.see(renumber(task))
+		f.markSeen(renumber(task))
 	}
 	if s.breakers != nil {
 		// Last, because it ranges over maps: tasks that only a pause knows get their
@@ -188,8 +188,8 @@ func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time, number f
 	return f
 }
 
-// see records that tasks ran before.
-func (f *Fleet) see(tasks ...int32) {
+// markSeen records that tasks ran before.
+func (f *Fleet) markSeen(tasks ...int32) {
 	for _, id := range tasks {
 		f.grow(int(id) + 1)
 		f.flags[id] |= taskSeen
@@ -215,8 +215,8 @@ func (f *Fleet) Resume(t *Tasks, now Moment) {
 	f.breakers.forgetWorkers(func(serial uint64) bool { return f.bySerial(serial) == nil })
 	for _, w := range f.Workers {
 		if w.State == Answering {
-			f.deny(w, w.maybe, now)
-			w.maybe = nil
+			f.recordNotStarted(w, w.unsure, now)
+			w.unsure = nil
 		}
 	}
 }

@@ -184,7 +184,7 @@ func (d *decider) startSuspect(x *suspect, places []int32, next *int) {
 		}
 		x.missing--
 		d.out.Missing++
-		d.try(x, handover.None, w, d.missing(x.Task))
+		d.try(x, handover.None, w, d.startReason(x.Task))
 	}
 	if x.missing > 0 {
 		d.out.Missing += int(x.missing)
@@ -241,7 +241,7 @@ func (d *decider) placeFor(x *suspect, places []int32, next *int) int32 {
 // in ascending order of their tasks after the plan, then the quarantined ones that may
 // gain a task and get none by the plan.
 func (d *decider) places() (places []int32) {
-	after := d.after()
+	after := d.loadsAfter()
 	gains := make(map[int32]bool)
 	for i := range d.out.Changes {
 		gains[d.out.Changes[i].To] = true

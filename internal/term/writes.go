@@ -67,7 +67,7 @@ func (w *Writes) Ended(at int32, write handover.Write, r *Result, now Moment) {
 		worker.acked = append(worker.acked, ack{task: c.Task, start: true})
 		w.net[write.Change]++
 	case r.Answer == handover.Done:
-		delete(worker.maybe, c.Task)
+		delete(worker.unsure, c.Task)
 		worker.acked = append(worker.acked, ack{task: c.Task})
 		w.net[write.Change]--
 	case write.Start && r.Answer != handover.Refused:
@@ -94,10 +94,10 @@ func (w *Writes) Ended(at int32, write handover.Write, r *Result, now Moment) {
 // Unsure records a start on a worker that may have happened.
 func (w *Writes) Unsure(at, task int32) {
 	worker := w.fleet.Workers[at]
-	if worker.maybe == nil {
-		worker.maybe = make(Set)
+	if worker.unsure == nil {
+		worker.unsure = make(Set)
 	}
-	worker.maybe.add(task)
+	worker.unsure.add(task)
 }
 
 // Net returns how many starts of change i were acknowledged, less the stops.
