@@ -19,15 +19,15 @@ func (s set) add(i int32) { s[uint32(i)/64] |= 1 << (uint32(i) % 64) }
 
 func (s set) remove(i int32) { s[uint32(i)/64] &^= 1 << (uint32(i) % 64) }
 
-// with adds the members of o, which is for as many numbers.
-func (s set) with(o set) {
+// addAll adds the members of o, which is for as many numbers.
+func (s set) addAll(o set) {
 	for k, word := range o {
 		s[k] |= word
 	}
 }
 
-// without removes the members of o.
-func (s set) without(o set) {
+// removeAll removes the members of o.
+func (s set) removeAll(o set) {
 	for k, word := range o {
 		s[k] &^= word
 	}

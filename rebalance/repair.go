@@ -98,7 +98,7 @@ func (r *repair) placeOne(t int32) {
 	r.search.index.free(t, r.through, r.free)
 	r.aim(r.free)
 	r.begin()
-	r.task(t, None)
+	r.meetTask(t, None)
 	best := r.find(math.MaxInt32)
 	r.apply(best)
 	r.changed(best)
@@ -113,7 +113,7 @@ func (r *repair) improve(w int32) bool {
 		return false
 	}
 	r.begin()
-	r.worker(w, None)
+	r.reachWorker(w, None)
 	best := r.find(most)
 	if best == None {
 		return false
@@ -189,7 +189,8 @@ func (r *repair) begin() {
 	copy(r.unreached, r.through)
 }
 
-func (r *repair) task(t, from int32) {
+// meetTask queues a task that this round has not met. from gives it away.
+func (r *repair) meetTask(t, from int32) {
 	if r.met[t] != r.round {
 		r.met[t] = r.round
 		r.taskFrom[t] = from
@@ -197,7 +198,8 @@ func (r *repair) task(t, from int32) {
 	}
 }
 
-func (r *repair) worker(w, from int32) {
+// reachWorker records that the search has reached w, which gains the task from.
+func (r *repair) reachWorker(w, from int32) {
 	r.unreached.remove(w)
 	r.workerFrom[w] = from
 	r.reached = append(r.reached, w)
@@ -233,11 +235,11 @@ func (r *repair) reach(t int32) int32 {
 	for i, word := range r.free {
 		if target := word & r.goal[i]; target != 0 {
 			w := int32(i*64 + bits.TrailingZeros64(target))
-			r.worker(w, t)
+			r.reachWorker(w, t)
 			return w
 		}
 	}
-	r.free.all(func(w int32) { r.worker(w, t) })
+	r.free.all(func(w int32) { r.reachWorker(w, t) })
 	return None
 }
 
@@ -246,12 +248,12 @@ func (r *repair) reach(t int32) int32 {
 func (r *repair) expand(w int32) {
 	for i := r.addHead[w]; i > 0; i = r.adds[i-1].next {
 		if c := &r.changes[i-1]; c.To != None {
-			r.task(c.Task, w)
+			r.meetTask(c.Task, w)
 		}
 	}
 	for k, t := range r.Running[w] {
 		if r.flags[r.offset[w]+int32(k)] == kept {
-			r.task(t, w)
+			r.meetTask(t, w)
 		}
 	}
 }
@@ -355,14 +357,14 @@ func (r *repair) aim(from set) int32 {
 		for from[i] != 0 {
 			w := int32(i*64 + bits.TrailingZeros64(from[i]))
 			re := &r.regions[r.regionOf[w]]
-			from.without(re.own)
-			r.within.with(re.members)
+			from.removeAll(re.own)
+			r.within.addAll(re.members)
 			if re.lowest < lowest {
 				lowest = re.lowest
 				clear(r.goal)
 			}
 			if re.lowest == lowest {
-				r.goal.with(re.low)
+				r.goal.addAll(re.low)
 			}
 		}
 	}
@@ -401,7 +403,7 @@ func (r *repair) learn() {
 func (r *repair) widen(w int32) {
 	for i := range r.regions {
 		if re := &r.regions[i]; re.members.has(w) && !re.own.isEmpty() && !re.members.contains(r.within) {
-			re.members.with(r.within)
+			re.members.addAll(r.within)
 			re.findLowest(r.draft)
 		}
 	}

@@ -86,7 +86,7 @@ func TestT6_DoneBetweenListingAndWrites(t *testing.T) {
 }
 
 // The term after a cancelled listing finds no worker silent or late because of it.
-func TestT6_TheNextTermIsAWholeOne(t *testing.T) {
+func TestT6_TheNextTermIsComplete(t *testing.T) {
 	inBubble(t, given{workers: 3, running: 6, opts: options{orchestrator.WithGracePeriod(0)}}, func(t *testing.T, f *fleet) {
 		f.Slow(timeout/20, "w3")
 		ctx := cancelledAfter(t, time.Millisecond, errShutdown)

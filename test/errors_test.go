@@ -27,7 +27,7 @@ func TestT11_NothingFailed(t *testing.T) {
 
 // A silent worker, a failed start and a failed stop are each reported with their call and
 // cause.
-func TestT11_EveryFailureIsThere(t *testing.T) {
+func TestT11_EveryFailureIsReported(t *testing.T) {
 	onBothWires(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
 		errStop := errors.New("will not stop")
 		gone := f.RunsOn("w2")[0]
@@ -73,7 +73,7 @@ func TestT11_EveryFailureIsThere(t *testing.T) {
 }
 
 // A term with failures is complete: every other change is made.
-func TestT11_ATermWithFailuresIsWhole(t *testing.T) {
+func TestT11_ATermWithFailuresIsComplete(t *testing.T) {
 	onBothWires(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
 		f.Cut("w1")
 		f.failAdds(errBoom, "w2")

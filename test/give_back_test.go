@@ -281,7 +281,7 @@ func TestT8_GivenBackAndRefused(t *testing.T) {
 
 // If the outcome of a start is unknown, nothing is given back. The next term lists what
 // runs.
-func TestT8_UnknownOutcomeIsLookedAt(t *testing.T) {
+func TestT8_AnUnknownOutcomeIsNotGivenBack(t *testing.T) {
 	t.Run("it did not happen", bothWires(given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
 		f.join("w2")
 		f.failAdds(errBoom, "w2")

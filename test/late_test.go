@@ -21,7 +21,7 @@ import (
 
 // A listing ends after four times as long as half of the workers took, but not before a
 // tenth of the timeout.
-func TestT3_WhenATermGoesOn(t *testing.T) {
+func TestT3_WhenAListingEnds(t *testing.T) {
 	for _, c := range []struct {
 		workers int
 		half    time.Duration
@@ -504,7 +504,7 @@ func TestT11_HowTheLastCallFailedIsOnlyText(t *testing.T) {
 }
 
 // A call that the leader cancelled does not count as a failure of its worker.
-func TestT11_WhatTheLeaderEndsIsNoWorkersFailure(t *testing.T) {
+func TestT11_ACancelledCallIsNotAFailure(t *testing.T) {
 	over := errors.New("this leader is over")
 	for name, end := range map[string]func(f *fleet, ctx context.Context) error{
 		"a term":             (*fleet).NextTerm,

@@ -44,7 +44,7 @@ func TestT2_NoMoreCallsInFlightThanAllowed(t *testing.T) {
 	}
 }
 
-func TestT2_InTheOrderInWhichTheyWereAskedLast(t *testing.T) {
+func TestT2_WorkersListedLongestAgoComeFirst(t *testing.T) {
 	inBubble(t, given{workers: 4, opts: options{orchestrator.WithConcurrency(1)}}, func(t *testing.T, f *fleet) {
 		f.term()
 		require.Equal(t, []string{"list w1", "list w2", "list w3", "list w4"}, texts(f.lists()),
@@ -91,7 +91,7 @@ func TestT2_SlotsOfCallsThatAreNotAwaited(t *testing.T) {
 
 // With one healthy worker, six silent ones and n calls at a time, a term lists the
 // healthy one and at least n of the silent ones: those listed longest ago.
-func TestT2_ThenThoseAskedLongestAgo(t *testing.T) {
+func TestT2_SilentWorkersListedLongestAgoComeFirst(t *testing.T) {
 	for n := 1; n <= 7; n++ {
 		t.Run(fmt.Sprint(n), bubble(given{workers: 7, opts: options{orchestrator.WithConcurrency(n), hold}}, func(t *testing.T, f *fleet) {
 			silent := f.workers[1:]

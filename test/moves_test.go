@@ -319,7 +319,7 @@ func TestT10_TheSeedDecidesTies(t *testing.T) {
 
 // The planner moves the tasks that a worker lists first, so that a transport can list the
 // cheapest first: all that move to a joining worker come from the fronts of the lists.
-func TestP2_WhatIsListedFirstMovesFirst(t *testing.T) {
+func TestP2_TasksListedFirstMoveFirst(t *testing.T) {
 	for _, instances := range []int{1, 2} {
 		t.Run(fmt.Sprint(instances), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, uint64(instances)))

@@ -83,7 +83,7 @@ func TestT4_SilentIsNotEmpty(t *testing.T) {
 	}
 }
 
-func TestT4_WhatIsHeldIsNotTrimmed(t *testing.T) {
+func TestT4_HeldCopiesAreNotTrimmed(t *testing.T) {
 	inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
 		f.expect(1, orchestrator.WithTaskInstances(3))
 		f.term()
@@ -272,7 +272,7 @@ func TestT4_NewLeaderKnowsNothing(t *testing.T) {
 
 // While a worker has never answered, reported tasks are still spread evenly, and surplus
 // copies of them stop.
-func TestT4_WhatIsReportedIsStillMoved(t *testing.T) {
+func TestT4_ReportedTasksStillMove(t *testing.T) {
 	inBubble(t, given{workers: 3, running: 12}, func(t *testing.T, old *fleet) {
 		f := old.successor()
 		f.Cut("w1")

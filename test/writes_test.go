@@ -35,7 +35,7 @@ func TestT7_ConcurrentAcrossWorkersOneAtATimeOnEach(t *testing.T) {
 	})
 }
 
-func TestT7_AnApplierTakesWhatThereIsInOneCall(t *testing.T) {
+func TestT7_AnApplierGetsSeveralWritesInOneCall(t *testing.T) {
 	inBubble(t, given{workers: 4, expected: 20, applier: true}, func(t *testing.T, f *fleet) {
 		began := time.Now()
 		f.term()
@@ -106,7 +106,7 @@ func TestT7_NothingNewBeginsAfterATimeout(t *testing.T) {
 }
 
 // A stop that timed out pauses for a term, and comes last when it is tried again.
-func TestT7_WhatTimedOutComesLast(t *testing.T) {
+func TestT7_StopsThatTimedOutComeLast(t *testing.T) {
 	inBubble(t, given{workers: 1, running: 5}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.UpdateTasks([]task{{Name: "t5"}}))
 		stuck := ""

@@ -516,7 +516,7 @@ func (m *model) checkOutcome(i int32) {
 
 // A change with Last begins when no other change can begin. It does not wait for those of
 // a worker that hangs, which are dropped only at its timeout.
-func TestWhatComesLast(t *testing.T) {
+func TestChangesWithLast(t *testing.T) {
 	changes := []handover.Change{
 		{Task: 0, From: handover.None, To: 1, Last: true},
 		start(1, 0), start(2, 0), // the worker hangs in the first
