@@ -118,7 +118,7 @@ func (w *world) stopFaults() *leader {
 // way to a leader, and leases.
 func (w *world) aftermath() time.Duration {
 	most := (longestLate+longestStop+1)*w.Timeout + w.delay
-	if w.leases() {
+	if w.hasLeases() {
 		most += w.lease + w.margin + w.delay
 	}
 	return most

@@ -116,7 +116,7 @@ func (w *world) checkLasting(l *leader) {
 	case slices.Contains(w.lasting, Outage):
 		lt.checkOutage()
 		return
-	case len(lt.opens()) < 2:
+	case len(lt.openWorkers()) < 2:
 		return // a call that hangs on the only worker blocks all others
 	}
 	why := "there was no term"
@@ -176,7 +176,7 @@ func (lt *lastingTerms) addChanges() {
 	for _, name := range w.names {
 		m := w.workers[name]
 		switch {
-		case lt.open(m):
+		case lt.isOpen(m):
 			healthy = append(healthy, m)
 		case !m.registered && !m.alive && m.coordinator == connected:
 			newcomer = m
@@ -211,24 +211,24 @@ func (lt *lastingTerms) stopTerms() int {
 	return 30 * max(0, stuck-1)
 }
 
-// open reports whether a worker is healthy and may take tasks.
-func (lt *lastingTerms) open(m *member) bool {
+// isOpen reports whether a worker is healthy and may take tasks.
+func (lt *lastingTerms) isOpen(m *member) bool {
 	w := lt.w
 	faulty := w.isActive(m.brokenUntil) || w.isActive(m.hangingUntil) || w.slowLists == 0 && w.isActive(m.slowListsUntil)
 	return m.alive && m.registered && !m.draining && !faulty
 }
 
-// healthy reports whether a task can be started and stopped.
-func (lt *lastingTerms) healthy(task string) bool {
+// isHealthy reports whether a task can be started and stopped.
+func (lt *lastingTerms) isHealthy(task string) bool {
 	w := lt.w
 	return !w.isActive(w.poisonTasks[task]) && !w.isActive(w.hangingTasks[task]) && w.resistanceOf(task) == 0
 }
 
-// opens returns the open workers.
-func (lt *lastingTerms) opens() []*member {
+// openWorkers returns the open workers.
+func (lt *lastingTerms) openWorkers() []*member {
 	var open []*member
 	for _, name := range lt.w.members {
-		if m := lt.w.workers[name]; lt.open(m) {
+		if m := lt.w.workers[name]; lt.isOpen(m) {
 			open = append(open, m)
 		}
 	}
@@ -237,7 +237,7 @@ func (lt *lastingTerms) opens() []*member {
 
 // lacks reports whether a task is healthy and runs on fewer workers than it could.
 func (lt *lastingTerms) lacks(task string, open int) bool {
-	return lt.healthy(task) && len(lt.w.cluster.Running(task)) < min(lt.w.tasks[task].Instances, open)
+	return lt.isHealthy(task) && len(lt.w.cluster.Running(task)) < min(lt.w.tasks[task].Instances, open)
 }
 
 // checkMissing checks that no healthy task is missing for long.
@@ -245,7 +245,7 @@ func (lt *lastingTerms) checkMissing() {
 	w := lt.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	open := len(lt.opens())
+	open := len(lt.openWorkers())
 	for _, task := range w.taskNames() {
 		if !lt.lacks(task, open) {
 			lt.missing[task] = 0
@@ -267,7 +267,7 @@ func (lt *lastingTerms) notConverged() string {
 	w := lt.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	open := lt.opens()
+	open := lt.openWorkers()
 	if w.maxMoves == 0 {
 		return ""
 	}
@@ -277,7 +277,7 @@ func (lt *lastingTerms) notConverged() string {
 			continue
 		}
 		for _, task := range w.cluster.RunsOn(name) {
-			if lt.healthy(task) && w.tasks[task].Instances <= len(open) {
+			if lt.isHealthy(task) && w.tasks[task].Instances <= len(open) {
 				return fmt.Sprintf("%s drains, and still runs %s, which could run on %d healthy workers", name, task, len(open))
 			}
 		}
@@ -308,7 +308,7 @@ func (lt *lastingTerms) uneven(open []*member) string {
 				continue
 			}
 			for _, task := range runs[from] {
-				if lt.healthy(task) && !slices.Contains(runs[to], task) {
+				if lt.isHealthy(task) && !slices.Contains(runs[to], task) {
 					return fmt.Sprintf("%s runs %d tasks, and %s runs %d, though %s could move", from.name, len(runs[from]), to.name, len(runs[to]), task)
 				}
 			}
@@ -341,14 +341,14 @@ func (lt *lastingTerms) checkSteady() {
 			long++
 		}
 		for _, c := range plan.Changes {
-			if c.Kind.Op == orchestrator.Move && lt.healthy(c.Task) {
+			if c.Kind.Op == orchestrator.Move && lt.isHealthy(c.Task) {
 				moves++
 			}
 		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(lt.opens()) < 3 || w.Concurrency < len(w.members) || w.maxPause < steadyFor*w.Timeout {
+	if len(lt.openWorkers()) < 3 || w.Concurrency < len(w.members) || w.maxPause < steadyFor*w.Timeout {
 		return // a hanging call blocks all others, or is soon tried again
 	}
 	w.report.LongTerms, w.report.Churn = max(w.report.LongTerms, long), max(w.report.Churn, moves)

@@ -262,7 +262,7 @@ func (r *review) process(e callEvent) {
 		inTime := own && !c.returned.After(c.deadline)
 		if inTime {
 			wb.acknowledge(c)
-			r.answer(c)
+			r.recordAnswer(c)
 		}
 	case c.err != nil:
 		c.processed = true
@@ -283,8 +283,8 @@ func (r *review) process(e callEvent) {
 	}
 }
 
-// answer records the answer to a write of this term.
-func (r *review) answer(c *call) {
+// recordAnswer records the answer to a write of this term.
+func (r *review) recordAnswer(c *call) {
 	key := writeKey{c.task, c.worker}
 	switch {
 	case c.err == nil && c.op == orchestrator.OpRemove:
@@ -309,8 +309,8 @@ func (r *review) inTime(c *call) bool {
 	return !c.returned.After(r.listed)
 }
 
-// workerBelief returns the workerBelief of the worker that a call was meant for, or nil if the
-// worker has been removed.
+// workerBelief returns what the leader believes of the worker that a call was meant for,
+// or nil if the worker has been removed.
 func (r *review) workerBelief(c *call) *workerBelief {
 	if wb := r.l.belief.workers[c.worker]; wb != nil && wb.serial == c.serial {
 		return wb

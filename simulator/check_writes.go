@@ -61,7 +61,7 @@ func (r *review) checkStart(c *call, wb *workerBelief) {
 	} else {
 		by.departed = r.l.departures[c.task]
 	}
-	if r.first(task) {
+	if r.startsFirst(task) {
 		moving := r.yetToStop(c.task)
 		by.first = moving > 0
 		answering = max(answering-moving, 0)
@@ -73,10 +73,10 @@ func (r *review) checkStart(c *call, wb *workerBelief) {
 	}
 }
 
-// first reports whether a move of the task starts it at its new place before it
+// startsFirst reports whether a move of the task starts it at its new place before it
 // stops it at its old one. It does not if more copies run than wanted already,
 // because a frozen worker holds a copy or one is stopped in this term.
-func (r *review) first(task orchestrator.Task[string]) bool {
+func (r *review) startsFirst(task orchestrator.Task[string]) bool {
 	return cmp.Or(task.Handoff, r.w.Handoff) == orchestrator.StartThenStop && r.frozenCopies[task.Name] == 0 && r.neverAnswered == nil &&
 		!slices.ContainsFunc(r.plan.Changes, func(c orchestrator.Change[string, string]) bool {
 			return c.Task == task.Name && c.Kind.Op == orchestrator.Stop
@@ -252,7 +252,7 @@ func (r *review) checkRole(c *call) {
 	if role == firstHalf {
 		r.checkReceiver(c, change)
 	}
-	first := r.first(r.view.tasks[c.task])
+	first := r.startsFirst(r.view.tasks[c.task])
 	if role == secondHalf {
 		done, other, op := r.stopped, change.From, orchestrator.OpRemove
 		if first {
@@ -280,7 +280,7 @@ func (r *review) checkRole(c *call) {
 // roleOf returns the change that a write belongs to, and the role of the write in
 // it.
 func (r *review) roleOf(c *call) (*orchestrator.Change[string, string], role) {
-	first := r.first(r.view.tasks[c.task])
+	first := r.startsFirst(r.view.tasks[c.task])
 	if c.op == orchestrator.OpAdd {
 		change, back := r.planned(c)
 		switch {
@@ -345,7 +345,7 @@ func (r *review) checkGiveBacks() {
 	for i := range r.plan.Changes {
 		p := &r.plan.Changes[i]
 		from, to := writeKey{p.Task, p.From}, writeKey{p.Task, p.To}
-		if p.Kind.Op != orchestrator.Move || r.first(r.view.tasks[p.Task]) || !r.stopped[from] {
+		if p.Kind.Op != orchestrator.Move || r.startsFirst(r.view.tasks[p.Task]) || !r.stopped[from] {
 			continue
 		}
 		if (!r.sent[to] || r.refused[to]) && !r.sent[from] {

@@ -61,8 +61,8 @@ func (w *world) lastRenewal(m *member) time.Time {
 	return m.renewing.Add(time.Since(m.renewing) / every * every)
 }
 
-// leases reports whether workers have leases.
-func (w *world) leases() bool { return w.Membership != Grace }
+// hasLeases reports whether workers have leases.
+func (w *world) hasLeases() bool { return w.Membership != Grace }
 
 // start starts a worker's process. The process first learns the current epoch.
 func (w *world) start(m *member) {
@@ -91,7 +91,7 @@ func (w *world) kill(m *member) {
 	m.alive, m.crashed = false, time.Now()
 	m.lastRan = w.cluster.RunsOn(m.name)
 	slices.Sort(m.lastRan)
-	w.allStopped(m)
+	w.endRuns(m)
 	w.note(worldLane, "%s has ended, and ran %v", m.name, m.lastRan)
 	w.mu.Unlock()
 	w.cluster.Kill(m.name)
@@ -206,7 +206,7 @@ func (w *world) reconnect(m *member) {
 // crash ends a worker's process without notice.
 func (w *world) crash(m *member) {
 	w.kill(m)
-	if w.leases() && m.registered && m.coordinator != cut {
+	if w.hasLeases() && m.registered && m.coordinator != cut {
 		m.lease++
 		w.expire(m, m.renewed)
 	}
@@ -221,7 +221,7 @@ func (w *world) restart(m *member, rnd *random) {
 		m.rejoins = true
 		return
 	}
-	mine := m.registered && (!w.leases() || time.Until(m.renewed.Add(w.lease-w.margin)) > 0)
+	mine := m.registered && (!w.hasLeases() || time.Until(m.renewed.Add(w.lease-w.margin)) > 0)
 	switch {
 	case !m.registered:
 		w.join(m)
@@ -230,7 +230,7 @@ func (w *world) restart(m *member, rnd *random) {
 		w.countEvent(RestartWithTasks, "%s runs %v again", m.name, m.lastRan)
 		w.mu.Unlock()
 		w.restore(m)
-	case w.leases() && rnd.chance(0.5):
+	case w.hasLeases() && rnd.chance(0.5):
 		w.mu.Lock()
 		w.countEvent(RestartEmpty, "%s revokes its lease", m.name)
 		w.mu.Unlock()

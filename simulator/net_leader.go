@@ -307,7 +307,7 @@ type bound struct {
 // address is the target of a call.
 type address struct {
 	session int
-	process int // of the process
+	process int // as in member
 }
 
 type addressKey struct{}

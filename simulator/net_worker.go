@@ -54,8 +54,8 @@ func (wn workerNet) arrive(ctx context.Context, name string) (*member, orchestra
 	return m, term, workerLane(l.lane(), m.index).awaitOr(ctx)
 }
 
-// is reports whether a call is meant for this process.
-func (m *member) is(ctx context.Context) bool {
+// isTarget reports whether a call is meant for this process.
+func (m *member) isTarget(ctx context.Context) bool {
 	to, ok := ctx.Value(addressKey{}).(address)
 	return !ok || to == address{m.session, m.process}
 }
@@ -68,7 +68,7 @@ func (wn workerNet) List(ctx context.Context, name string) ([]string, error) {
 		return nil, err
 	}
 	w.mu.Lock()
-	if !m.is(ctx) {
+	if !m.isTarget(ctx) {
 		w.mu.Unlock()
 		return nil, errOtherProcess
 	}
@@ -209,7 +209,7 @@ func (w *world) refusal(ctx context.Context, m *member, term orchestrator.Term, 
 		return err
 	}
 	switch {
-	case !m.is(ctx):
+	case !m.isTarget(ctx):
 		w.report.Faults["write to a process that is gone"]++
 		return refuse(errOtherProcess)
 	case write.Op == orchestrator.OpRemove && w.resistanceOf(write.Task) == stopRefused:

@@ -172,8 +172,8 @@ func (w *world) end(r *run) {
 	w.running[r.task] = slices.DeleteFunc(w.running[r.task], func(other *run) bool { return other == r })
 }
 
-// allStopped records that a worker's process has ended. The caller holds mu.
-func (w *world) allStopped(m *member) {
+// endRuns records that a worker's process has ended. The caller holds mu.
+func (w *world) endRuns(m *member) {
 	for _, runs := range w.running {
 		for _, r := range slices.Clone(runs) {
 			if r.worker == m {

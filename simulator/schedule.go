@@ -12,9 +12,10 @@ import (
 // schedule holds the scheduled actions.
 type schedule struct {
 	entries entries
-	added   uint64
+	added   uint64 // counts the actions
 }
 
+// scheduledAction is an action of the world and its time.
 type scheduledAction struct {
 	at    time.Time
 	order uint64 // breaks ties: entries added earlier come first

@@ -168,9 +168,9 @@ func draw(seed uint64, s Settings) setup {
 	if p.terms == 0 {
 		p.terms = 30
 	}
-	fill(&p.Workers, rnd.oneTo(10))
-	fill(&p.Tasks, choose(&rnd, 0, rnd.oneTo(8), rnd.oneTo(20), rnd.oneTo(40), rnd.oneTo(40)))
-	fill(&p.Concurrency, choose(&rnd, 1, 2, 5, 128, 128, 128, 128))
+	setIfZero(&p.Workers, rnd.oneTo(10))
+	setIfZero(&p.Tasks, choose(&rnd, 0, rnd.oneTo(8), rnd.oneTo(20), rnd.oneTo(40), rnd.oneTo(40)))
+	setIfZero(&p.Concurrency, choose(&rnd, 1, 2, 5, 128, 128, 128, 128))
 	p.Timeout = roundDown(orDrawn(s.Timeout, choose(&rnd, time.Second, 2*time.Second, 10*time.Second)))
 	membership := choose(&rnd, Leases, Leases, Leases, Leases, Unfenced, Grace, Grace, Grace, Grace)
 	if p.Membership == Drawn {
@@ -187,7 +187,7 @@ func draw(seed uint64, s Settings) setup {
 		p.Handoff = handoff
 	}
 	p.overlaps, p.truthful = rnd.chance(0.5), rnd.chance(0.6)
-	fill(&p.MaxMoves, choose(&rnd, Unlimited, Unlimited, Unlimited, Unlimited, NoMoves, rnd.oneTo(5)))
+	setIfZero(&p.MaxMoves, choose(&rnd, Unlimited, Unlimited, Unlimited, Unlimited, NoMoves, rnd.oneTo(5)))
 	p.maxMoves = max(p.MaxMoves, Unlimited)
 	if p.MaxMoves == NoMoves {
 		p.maxMoves = 0
@@ -209,7 +209,8 @@ func draw(seed uint64, s Settings) setup {
 	return p
 }
 
-func fill(field *int, value int) {
+// setIfZero sets a field that is 0.
+func setIfZero(field *int, value int) {
 	if *field == 0 {
 		*field = value
 	}
