@@ -118,9 +118,9 @@ func (fault Fault) none() bool {
 	return fault.Latency <= 0 && (fault.Kind == NoFault || fault.Kind >= faultKinds)
 }
 
-// verdict returns the error that the fault makes up, or nil if the caller receives
+// madeUp returns the error that the fault makes up, or nil if the caller receives
 // the worker's answer.
-func (fault Fault) verdict(ctx context.Context) error {
+func (fault Fault) madeUp(ctx context.Context) error {
 	switch {
 	case fault.Kind == NoFault, fault.Kind == LateAnswer, fault.Kind >= faultKinds:
 		return nil
@@ -157,10 +157,10 @@ type Faulty[W, T comparable] struct {
 	next   orchestrator.Communicator[W, T]
 	decide func(Call[W, T]) Fault
 
-	healed   chan struct{} // closed by Heal
-	closed   chan struct{} // closed by Close
-	mu       sync.Mutex    // guards the closing of both, and landings.Add after closed
-	landings sync.WaitGroup
+	healed     chan struct{}  // closed by Heal
+	closed     chan struct{}  // closed by Close
+	mu         sync.Mutex     // guards the closing of both, and deliveries.Add after closed
+	deliveries sync.WaitGroup // late ones
 }
 
 // NewFaulty puts a network in front of next. decide returns the fault of each call;
@@ -211,7 +211,7 @@ func (f *Faulty[W, T]) Close() {
 	f.closeOnce(f.healed)
 	f.closeOnce(f.closed)
 	f.mu.Unlock()
-	f.landings.Wait()
+	f.deliveries.Wait()
 }
 
 // closeOnce closes c unless it is closed. The caller holds mu.
@@ -240,16 +240,16 @@ type answer[T comparable] struct {
 	err   error
 }
 
-// handOn delivers the calls with these indices to the wrapped Communicator together,
+// delivery delivers the calls with these indices to the wrapped Communicator together,
 // and returns one answer for each. It is called from several goroutines, even after
 // the caller's call has returned.
-type handOn[T comparable] func(ctx context.Context, calls []int) []answer[T]
+type delivery[T comparable] func(ctx context.Context, calls []int) []answer[T]
 
-// carry sends calls that were made together through the network, each with its
+// send sends calls that were made together through the network, each with its
 // fault, and returns their answers.
-func (f *Faulty[W, T]) carry(ctx context.Context, faults []Fault, hand handOn[T]) []answer[T] {
+func (f *Faulty[W, T]) send(ctx context.Context, faults []Fault, deliver delivery[T]) []answer[T] {
 	made := time.Now()
-	f.travel(ctx, faults)
+	f.delayRequests(ctx, faults)
 	var on []int
 	for i, fault := range faults {
 		if fault.Kind.delivered() {
@@ -258,22 +258,22 @@ func (f *Faulty[W, T]) carry(ctx context.Context, faults []Fault, hand handOn[T]
 	}
 	answers := make([]answer[T], len(faults))
 	if len(on) > 0 {
-		for j, a := range hand(ctx, on) {
+		for j, a := range deliver(ctx, on) {
 			answers[on[j]] = a
 		}
 	}
-	f.linger(ctx, made, faults, hand)
+	f.delayAnswers(ctx, made, faults, deliver)
 	for i, fault := range faults {
-		if err := fault.verdict(ctx); err != nil {
+		if err := fault.madeUp(ctx); err != nil {
 			answers[i] = answer[T]{err: err}
 		}
 	}
 	return answers
 }
 
-// travel waits for the latency. Calls whose context ends first are lost, except for
+// delayRequests waits for the latency. Calls whose context ends first are lost, except for
 // LateRequest and Stuck.
-func (f *Faulty[W, T]) travel(ctx context.Context, faults []Fault) {
+func (f *Faulty[W, T]) delayRequests(ctx context.Context, faults []Fault) {
 	var latency time.Duration
 	for _, fault := range faults {
 		latency = max(latency, fault.Latency)
@@ -288,9 +288,9 @@ func (f *Faulty[W, T]) travel(ctx context.Context, faults []Fault) {
 	}
 }
 
-// linger waits as long as the faults require after the other calls have been
+// delayAnswers waits as long as the faults require after the other calls have been
 // delivered, and schedules the late deliveries.
-func (f *Faulty[W, T]) linger(ctx context.Context, made time.Time, faults []Fault, hand handOn[T]) {
+func (f *Faulty[W, T]) delayAnswers(ctx context.Context, made time.Time, faults []Fault, deliver delivery[T]) {
 	for _, fault := range faults {
 		if fault.Kind.waits() {
 			select {
@@ -305,7 +305,7 @@ func (f *Faulty[W, T]) linger(ctx context.Context, made time.Time, faults []Faul
 	for i, fault := range faults {
 		switch fault.Kind {
 		case LateRequest:
-			f.land(endless, fault.Late, func(ctx context.Context) { hand(ctx, []int{i}) })
+			f.deliverLate(endless, fault.Late, func(ctx context.Context) { deliver(ctx, []int{i}) })
 		case LateAnswer:
 			late = max(late, fault.Late)
 		}
@@ -347,9 +347,9 @@ func (f *Faulty[W, T]) pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// land delivers a call after its caller has stopped waiting. ctx carries the call's
+// deliverLate delivers a call after its caller has stopped waiting. ctx carries the call's
 // term and never ends.
-func (f *Faulty[W, T]) land(ctx context.Context, late time.Duration, hand func(context.Context)) {
+func (f *Faulty[W, T]) deliverLate(ctx context.Context, late time.Duration, deliver func(context.Context)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	select {
@@ -357,7 +357,7 @@ func (f *Faulty[W, T]) land(ctx context.Context, late time.Duration, hand func(c
 		return
 	default:
 	}
-	f.landings.Go(func() {
+	f.deliveries.Go(func() {
 		timer := time.NewTimer(late)
 		defer timer.Stop()
 		select {
@@ -366,9 +366,9 @@ func (f *Faulty[W, T]) land(ctx context.Context, late time.Duration, hand func(c
 			return
 		}
 		ctx, cancel := context.WithCancelCause(ctx)
-		f.landings.Go(func() {
+		f.deliveries.Go(func() {
 			defer cancel(nil)
-			hand(ctx)
+			deliver(ctx)
 		})
 		select {
 		case <-ctx.Done():
@@ -401,7 +401,7 @@ func (c faultyCalls[W, T]) List(ctx context.Context, worker W) ([]T, error) {
 	if fault.none() {
 		return c.f.next.List(ctx, worker)
 	}
-	a := c.f.carry(ctx, []Fault{fault}, func(ctx context.Context, _ []int) []answer[T] {
+	a := c.f.send(ctx, []Fault{fault}, func(ctx context.Context, _ []int) []answer[T] {
 		tasks, err := c.f.next.List(ctx, worker)
 		return []answer[T]{{tasks, err}}
 	})[0]
@@ -425,7 +425,7 @@ func (c faultyCalls[W, T]) write(ctx context.Context, op orchestrator.Op, worker
 	if fault.none() {
 		return next(ctx, worker, task)
 	}
-	return c.f.carry(ctx, []Fault{fault}, func(ctx context.Context, _ []int) []answer[T] {
+	return c.f.send(ctx, []Fault{fault}, func(ctx context.Context, _ []int) []answer[T] {
 		return []answer[T]{{err: next(ctx, worker, task)}}
 	})[0].err
 }
@@ -441,7 +441,7 @@ func (c faultyApplier[W, T]) Apply(ctx context.Context, worker W, writes []orche
 	if clean {
 		return c.next.Apply(ctx, worker, writes)
 	}
-	answers := c.f.carry(ctx, faults, func(ctx context.Context, calls []int) []answer[T] {
+	answers := c.f.send(ctx, faults, func(ctx context.Context, calls []int) []answer[T] {
 		some := make([]orchestrator.Write[T], len(calls))
 		for j, i := range calls {
 			some[j] = writes[i]

@@ -25,12 +25,12 @@ type Cluster[W, T comparable] struct {
 
 	// mu guards the fields below and all processes. It is never held during a call
 	// to user code or a wait.
-	mu     sync.Mutex
-	alive  map[W]*process[W, T]
-	dead   []*process[W, T] // killed; their tasks may not have returned yet
-	ways   map[W]way
-	refuse func(op orchestrator.Op, name W, task T) error
-	truth  truth[W, T]
+	mu      sync.Mutex
+	alive   map[W]*process[W, T]
+	dead    []*process[W, T] // killed; their tasks may not have returned yet
+	links   map[W]link
+	refuse  func(op orchestrator.Op, name W, task T) error
+	history history[W, T]
 }
 
 // process is one start of a worker.
@@ -66,11 +66,11 @@ func New[W, T comparable](run func(ctx context.Context, name W, task T) error, o
 		opts:     append(cfg.worker, worker.WithReadiness()),
 		announce: !cfg.readiness,
 		alive:    make(map[W]*process[W, T]),
-		ways:     make(map[W]way),
-		truth:    truth[W, T]{tasks: make(map[T]*record[W])},
+		links:    make(map[W]link),
+		history:  history[W, T]{tasks: make(map[T]*taskHistory[W])},
 	}
-	var nobody W
-	if _, err := c.newProcess(nobody); err != nil { // all workers have the same options
+	var none W
+	if _, err := c.newProcess(none); err != nil { // all workers have the same options
 		return nil, fmt.Errorf("new cluster: %w", err)
 	}
 	return c, nil
@@ -109,7 +109,7 @@ func (c *Cluster[W, T]) Start(names ...W) {
 		c.mu.Lock()
 		if c.alive[name] == nil { // of two Starts at the same time, one suffices
 			c.alive[name] = p
-			c.truth.event(WorkerStarted, name, nil)
+			c.history.event(WorkerStarted, name, nil)
 		}
 		c.mu.Unlock()
 	}
@@ -137,7 +137,7 @@ func (c *Cluster[W, T]) kill(name W) {
 	p.gone = true
 	calls := p.calls
 	p.calls = nil
-	c.truth.killed(p)
+	c.history.killed(p)
 	c.mu.Unlock()
 
 	for end := range calls {

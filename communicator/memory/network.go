@@ -25,9 +25,9 @@ const (
 	answerless
 )
 
-// way is the state of the network between the caller and one worker. The zero way is
+// link is the state of the network between the caller and one worker. The zero link is
 // healthy.
-type way struct {
+type link struct {
 	mode    mode
 	delay   time.Duration   // slow, late
 	changed chan struct{}   // closed by the next switch; nil if healthy
@@ -36,27 +36,27 @@ type way struct {
 
 // Cut cuts off the workers named. Calls fail immediately with [ErrCut] and do not
 // reach the workers. Their tasks keep running.
-func (c *Cluster[W, T]) Cut(names ...W) { c.set(way{mode: cut}, names) }
+func (c *Cluster[W, T]) Cut(names ...W) { c.set(link{mode: cut}, names) }
 
 // Hang makes calls to the workers named wait until their contexts end. The calls do
 // not reach the worker, unless it is healed first.
-func (c *Cluster[W, T]) Hang(names ...W) { c.set(way{mode: hanging}, names) }
+func (c *Cluster[W, T]) Hang(names ...W) { c.set(link{mode: hanging}, names) }
 
 // Stick makes calls to the workers named wait and ignore their contexts, which no
 // Communicator should do. The calls reach the worker without a deadline when it is
 // healed, and fail if it is killed.
-func (c *Cluster[W, T]) Stick(names ...W) { c.set(way{mode: sticking}, names) }
+func (c *Cluster[W, T]) Stick(names ...W) { c.set(link{mode: sticking}, names) }
 
 // Slow makes calls reach the workers named after d, if their callers still wait.
-func (c *Cluster[W, T]) Slow(d time.Duration, names ...W) { c.set(way{mode: slow, delay: d}, names) }
+func (c *Cluster[W, T]) Slow(d time.Duration, names ...W) { c.set(link{mode: slow, delay: d}, names) }
 
 // Late is like Slow, but a call reaches the worker even if its caller no longer
 // waits. It then has no deadline.
-func (c *Cluster[W, T]) Late(d time.Duration, names ...W) { c.set(way{mode: late, delay: d}, names) }
+func (c *Cluster[W, T]) Late(d time.Duration, names ...W) { c.set(link{mode: late, delay: d}, names) }
 
 // LoseAnswers makes calls reach the workers named and take effect, but their callers
 // wait until their contexts end.
-func (c *Cluster[W, T]) LoseAnswers(names ...W) { c.set(way{mode: answerless}, names) }
+func (c *Cluster[W, T]) LoseAnswers(names ...W) { c.set(link{mode: answerless}, names) }
 
 // HoldWrites holds back every Add, Remove and Apply on its way to one worker; List
 // still reaches it. release, or any other switch, delivers the held calls, including
@@ -64,12 +64,12 @@ func (c *Cluster[W, T]) LoseAnswers(names ...W) { c.set(way{mode: answerless}, n
 // them or was killed. It heals the worker only if no other switch was set since.
 func (c *Cluster[W, T]) HoldWrites(name W) (release func()) {
 	held := new(sync.WaitGroup)
-	c.set(way{mode: holding, held: held}, []W{name})
+	c.set(link{mode: holding, held: held}, []W{name})
 	return func() {
 		c.mu.Lock()
-		if w := c.ways[name]; w.held == held {
-			close(w.changed)
-			delete(c.ways, name)
+		if l := c.links[name]; l.held == held {
+			close(l.changed)
+			delete(c.links, name)
 		}
 		c.mu.Unlock()
 		held.Wait()
@@ -81,29 +81,29 @@ func (c *Cluster[W, T]) Heal(names ...W) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(names) == 0 {
-		for _, w := range c.ways {
-			close(w.changed)
+		for _, l := range c.links {
+			close(l.changed)
 		}
-		clear(c.ways)
+		clear(c.links)
 	}
 	for _, name := range names {
-		if w, ok := c.ways[name]; ok {
-			close(w.changed)
-			delete(c.ways, name)
+		if l, ok := c.links[name]; ok {
+			close(l.changed)
+			delete(c.links, name)
 		}
 	}
 }
 
 // set applies a switch setting.
-func (c *Cluster[W, T]) set(w way, names []W) {
+func (c *Cluster[W, T]) set(l link, names []W) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, name := range names {
-		if old, ok := c.ways[name]; ok {
+		if old, ok := c.links[name]; ok {
 			close(old.changed)
 		}
-		w.changed = make(chan struct{})
-		c.ways[name] = w
+		l.changed = make(chan struct{})
+		c.links[name] = l
 	}
 }
 
@@ -215,45 +215,44 @@ func (c *Cluster[W, T]) Plain() orchestrator.Communicator[W, T] {
 func send[W, T comparable, R any](
 	ctx context.Context, c *Cluster[W, T], name W, writes bool, deliver delivery[W, T, R],
 ) (R, error) {
-	p, w, err := c.setOut(name, writes)
+	p, l, err := c.route(name, writes)
 	if err != nil {
 		var none R
 		return none, err
 	}
-	switch w.mode {
+	switch l.mode {
 	case sticking:
-		return travel(context.WithoutCancel(ctx), c, p, w, deliver)
+		return transmit(context.WithoutCancel(ctx), c, p, l, deliver)
 	case late, holding:
-		return leave(ctx, c, p, w, deliver)
+		return transmitDetached(ctx, c, p, l, deliver)
 	}
-	return travel(ctx, c, p, w, deliver)
+	return transmit(ctx, c, p, l, deliver)
 }
 
 // delivery is the effect of a call at its process.
 type delivery[W, T comparable, R any] func(ctx context.Context, p *process[W, T]) (R, error)
 
-// setOut returns the process that has the name now, and the state of the network on
-// the way to it.
-func (c *Cluster[W, T]) setOut(name W, writes bool) (*process[W, T], way, error) {
+// route returns the process that has the name now, and the link to it.
+func (c *Cluster[W, T]) route(name W, writes bool) (*process[W, T], link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p, w := c.alive[name], c.ways[name]
+	p, l := c.alive[name], c.links[name]
 	switch {
-	case w.mode == cut:
-		return nil, w, fmt.Errorf("%w: %v", ErrCut, name)
+	case l.mode == cut:
+		return nil, l, fmt.Errorf("%w: %v", ErrCut, name)
 	case p == nil:
-		return nil, w, fmt.Errorf("%w: %v", ErrDown, name)
-	case w.mode == holding && !writes:
-		w = way{}
-	case w.mode == holding:
-		w.held.Add(1) // before release can wait
+		return nil, l, fmt.Errorf("%w: %v", ErrDown, name)
+	case l.mode == holding && !writes:
+		l = link{}
+	case l.mode == holding:
+		l.held.Add(1) // before release can wait
 	}
-	return p, w, nil
+	return p, l, nil
 }
 
-// leave makes a call that is delivered even if its caller has stopped waiting.
-func leave[W, T comparable, R any](
-	ctx context.Context, c *Cluster[W, T], p *process[W, T], w way, deliver delivery[W, T, R],
+// transmitDetached makes a call that is delivered even if its caller has stopped waiting.
+func transmitDetached[W, T comparable, R any](
+	ctx context.Context, c *Cluster[W, T], p *process[W, T], l link, deliver delivery[W, T, R],
 ) (result R, err error) {
 	type answer struct {
 		result R
@@ -261,10 +260,10 @@ func leave[W, T comparable, R any](
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		if w.held != nil {
-			defer w.held.Done()
+		if l.held != nil {
+			defer l.held.Done()
 		}
-		result, err := travel(context.WithoutCancel(ctx), c, p, w, deliver)
+		result, err := transmit(context.WithoutCancel(ctx), c, p, l, deliver)
 		answers <- answer{result, err}
 	}()
 	select {
@@ -275,20 +274,20 @@ func leave[W, T comparable, R any](
 	}
 }
 
-// travel makes the way there and back. It ends when the process is killed or ctx
-// ends, unless deliver takes longer.
-func travel[W, T comparable, R any](
-	ctx context.Context, c *Cluster[W, T], p *process[W, T], w way, deliver delivery[W, T, R],
+// transmit delivers a call and returns its answer. It ends when the process is killed or
+// ctx ends, unless deliver takes longer.
+func transmit[W, T comparable, R any](
+	ctx context.Context, c *Cluster[W, T], p *process[W, T], l link, deliver delivery[W, T, R],
 ) (result R, err error) {
-	if w.mode == answerless {
+	if l.mode == answerless {
 		ctx = orchestrator.ContextWithApplied(ctx, func(orchestrator.Write[T]) {})
 	}
-	ctx, arrive := c.depart(ctx, p)
-	defer arrive()
-	if err = w.pass(ctx); err == nil {
+	ctx, end := c.begin(ctx, p)
+	defer end()
+	if err = l.delayCall(ctx); err == nil {
 		result, err = deliver(ctx, p)
 	}
-	if w.mode == answerless {
+	if l.mode == answerless {
 		var none R
 		<-ctx.Done()
 		result, err = none, context.Cause(ctx)
@@ -300,15 +299,15 @@ func travel[W, T comparable, R any](
 	return result, err
 }
 
-// pass waits for the duration of the way to the worker.
-func (w way) pass(ctx context.Context) error {
+// delayCall waits until the call may reach the worker.
+func (l link) delayCall(ctx context.Context) error {
 	var arrival <-chan time.Time
 	var changed <-chan struct{}
-	switch w.mode {
+	switch l.mode {
 	case hanging, sticking, holding:
-		changed = w.changed
+		changed = l.changed
 	case slow, late:
-		timer := time.NewTimer(w.delay)
+		timer := time.NewTimer(l.delay)
 		defer timer.Stop()
 		arrival = timer.C
 	default:
@@ -324,9 +323,9 @@ func (w way) pass(ctx context.Context) error {
 	}
 }
 
-// depart returns a context for a call to p, which also ends when p is killed, and a
+// begin returns a context for a call to p, which also ends when p is killed, and a
 // function to call when the call has ended.
-func (c *Cluster[W, T]) depart(ctx context.Context, p *process[W, T]) (context.Context, func()) {
+func (c *Cluster[W, T]) begin(ctx context.Context, p *process[W, T]) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c.mu.Lock()
 	gone := p.gone

@@ -60,57 +60,57 @@ type Counts struct {
 	Most int
 }
 
-// truth is the record of what runs. The Cluster's lock guards it.
-type truth[W, T comparable] struct {
-	tasks  map[T]*record[W]
+// history is the record of what runs. The Cluster's lock guards it.
+type history[W, T comparable] struct {
+	tasks  map[T]*taskHistory[W]
 	events []Event[W, T]
 	starts uint64 // of all tasks
 }
 
-// record holds the runs of one task.
-type record[W comparable] struct {
+// taskHistory holds the runs of one task.
+type taskHistory[W comparable] struct {
 	running []W // in the order of their starts
 	counts  Counts
 }
 
 // event records an event that happens now. task is nil if the event has none.
-func (t *truth[W, T]) event(kind EventKind, name W, task *T) {
+func (h *history[W, T]) event(kind EventKind, name W, task *T) {
 	e := Event[W, T]{Time: time.Now(), Kind: kind, Worker: name}
 	if task != nil {
 		e.Task = *task
 	}
-	t.events = append(t.events, e)
+	h.events = append(h.events, e)
 }
 
-func (t *truth[W, T]) started(p *process[W, T], task T) {
-	t.starts++
-	p.runs[task] = t.starts
-	r := t.tasks[task]
+func (h *history[W, T]) started(p *process[W, T], task T) {
+	h.starts++
+	p.runs[task] = h.starts
+	r := h.tasks[task]
 	if r == nil {
-		r = new(record[W])
-		t.tasks[task] = r
+		r = new(taskHistory[W])
+		h.tasks[task] = r
 	}
 	r.running = append(r.running, p.name)
 	r.counts.Starts++
 	r.counts.Most = max(r.counts.Most, len(r.running))
-	t.event(TaskStarted, p.name, &task)
+	h.event(TaskStarted, p.name, &task)
 }
 
-func (t *truth[W, T]) stopped(p *process[W, T], task T) {
+func (h *history[W, T]) stopped(p *process[W, T], task T) {
 	delete(p.runs, task)
-	r := t.tasks[task]
+	r := h.tasks[task]
 	if i := slices.Index(r.running, p.name); i >= 0 {
 		r.running = slices.Delete(r.running, i, i+1)
 	}
 	r.counts.Stops++
-	t.event(TaskStopped, p.name, &task)
+	h.event(TaskStopped, p.name, &task)
 }
 
 // killed records the end of everything that p runs, in the order of the starts.
-func (t *truth[W, T]) killed(p *process[W, T]) {
-	t.event(WorkerKilled, p.name, nil)
+func (h *history[W, T]) killed(p *process[W, T]) {
+	h.event(WorkerKilled, p.name, nil)
 	for _, task := range p.running() {
-		t.stopped(p, task)
+		h.stopped(p, task)
 	}
 }
 
@@ -129,7 +129,7 @@ func (c *Cluster[W, T]) started(p *process[W, T], task T) bool {
 	if p.gone {
 		return false
 	}
-	c.truth.started(p, task)
+	c.history.started(p, task)
 	return true
 }
 
@@ -139,17 +139,17 @@ func (c *Cluster[W, T]) stopped(p *process[W, T], task T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !p.gone {
-		c.truth.stopped(p, task)
+		c.history.stopped(p, task)
 	}
 }
 
 // Running returns the workers on which task runs now, in the order in which they
-// started it. A task runs from the call of its function to its return. The slice is
-// the caller's.
+// started it. A task runs from the call of its function to its return. The caller owns
+// the slice.
 func (c *Cluster[W, T]) Running(task T) []W {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r := c.truth.tasks[task]; r != nil {
+	if r := c.history.tasks[task]; r != nil {
 		return slices.Clone(r.running)
 	}
 	return nil
@@ -170,7 +170,7 @@ func (c *Cluster[W, T]) RunsOn(name W) []T {
 func (c *Cluster[W, T]) Counts(task T) Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r := c.truth.tasks[task]; r != nil {
+	if r := c.history.tasks[task]; r != nil {
 		return r.counts
 	}
 	return Counts{}
@@ -180,5 +180,5 @@ func (c *Cluster[W, T]) Counts(task T) Counts {
 func (c *Cluster[W, T]) Events() []Event[W, T] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.truth.events)
+	return slices.Clone(c.history.events)
 }
