@@ -9,18 +9,18 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
-// assigned decides which tasks a worker may list. A receipt shows that its name was given
-// a task at some time, not that the worker has the task still. So a task that it lists
-// was also in its last report, or a start of it was sent since, and no stop of it was
-// acknowledged.
+// assigned decides which tasks a worker may list. A receipt shows that a worker of this
+// name was given a task at some time, not that it still has the task. So a worker may
+// list a task only if the task was in its last report or was sent to it since, and if the
+// worker has acknowledged no stop of it since.
 //
 // After a restart of the manager, the first report of a worker that was a member before
-// counts by its receipts alone.
+// is judged by its receipts alone.
 type assigned struct {
 	mu      sync.Mutex
 	known   bool            // a report has come, or the worker runs nothing yet
 	sent    map[string]bool // started, or given new content, since the last report
-	stopped map[string]bool // stopped since the last report, or listed all the same since
+	stopped map[string]bool // stopped since the last report, or still listed in it after a stop
 }
 
 // send records that a start or new content is on its way.
@@ -52,12 +52,12 @@ func (a *assigned) stop(task string) {
 	delete(a.sent, task)
 }
 
-// examine sets which of the tasks of a report its worker was given, after the report
-// last. issued checks a task's receipt.
+// examine sets Given for the tasks of a report that follows the report last. issued
+// checks a task's receipt.
 func (a *assigned) examine(tasks []wire.Task, last *snapshot, issued func(*wire.Task) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var before map[string]bool // those that it was given of last, if needed
+	var before map[string]bool // Given by task, of last; nil: not needed yet
 	had := func(task string) bool {
 		if before == nil {
 			before = make(map[string]bool, len(last.Tasks))
@@ -85,8 +85,9 @@ func (a *assigned) examine(tasks []wire.Task, last *snapshot, issued func(*wire.
 	a.known, a.sent, a.stopped = true, nil, listed
 }
 
-// again reports whether a report that has not changed lists a task that was stopped.
-func (a *assigned) again(tasks []wire.Task) bool {
+// listsStopped reports whether a report that has not changed lists a task that was
+// stopped.
+func (a *assigned) listsStopped(tasks []wire.Task) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.stopped) == 0 {

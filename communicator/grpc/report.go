@@ -63,7 +63,7 @@ func (l *link) report(ctx context.Context) (*snapshot, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case reply.Version == known.Version && (l.assigned == nil || !l.assigned.again(known.Tasks)):
+	case reply.Version == known.Version && (l.assigned == nil || !l.assigned.listsStopped(known.Tasks)):
 		return known, nil
 	case reply.Version == known.Version:
 		reply.Tasks = slices.Clone(known.Tasks)

@@ -232,15 +232,14 @@ func (s *service) apply(ctx context.Context, all []*orchestratorv1.Change) []err
 	return errs
 }
 
-// errPending is the answer to a stop for which the call did not wait to the end of its
-// time.
+// errPending is the answer to a stop that was under way when its call was answered early.
 var errPending = fmt.Errorf("%w, and other tasks do not wait for it", orchestrator.ErrStopping)
 
 // errGoexit is the result of changes whose goroutine a function of the user ended.
 var errGoexit = errors.New("a function of the worker ended its goroutine")
 
-// applyPromptly applies changes. As soon as some are done, and those that are not are
-// stops, it answers these with errPending: tasks that have stopped may start elsewhere
+// applyPromptly applies changes. As soon as a change is done and only stops are left, it
+// answers those stops with errPending. So a task that has stopped can start elsewhere
 // while others still stop.
 func (s *service) applyPromptly(ctx context.Context, changes []worker.Change[string]) []error {
 	starts := 0

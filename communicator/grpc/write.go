@@ -78,8 +78,9 @@ func (c *Communicator) Apply(ctx context.Context, w WorkerID, writes []orchestra
 	return errs
 }
 
-// await asks again for the stops for which an answer did not wait, and reports the writes
-// that are done in the meantime. If it fails, the stops stay under way.
+// await repeats the stops that were answered as pending until they are done or ctx ends,
+// and reports the writes that are done before that. After an error of a call, the stops
+// keep their result, ErrStopping.
 func (l *link) await(ctx context.Context, writes []orchestrator.Write[string], errs []error) {
 	var reported []bool
 	for ctx.Err() == nil {
@@ -205,7 +206,7 @@ func (b *batch) flush() {
 	var answers []error
 	if err == nil {
 		answers, err = b.send(b.changes)
-		b.over = following(err)
+		b.over = errorOfRest(err)
 	}
 	for i := range b.errs {
 		*b.errs[i] = err
@@ -216,9 +217,9 @@ func (b *batch) flush() {
 	b.changes, b.errs, b.length = b.changes[:0], b.errs[:0], 0
 }
 
-// following returns the error of changes that are not sent, because of err for an
-// earlier message.
-func following(err error) error {
+// errorOfRest returns the error of the changes that are not sent after an earlier message
+// with the error err; nil if they may be sent.
+func errorOfRest(err error) error {
 	switch wire.OutcomeOf(err) {
 	case orchestratorv1.Outcome_OUTCOME_DONE:
 		return nil

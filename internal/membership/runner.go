@@ -156,9 +156,9 @@ func (r *Runner) startDrain() bool {
 	return r.state == draining
 }
 
-// leaveNow makes the member leave. Only the first cause counts. It first logs the
-// remaining tasks: the log then names a task for which Close waits, if it does not
-// stop.
+// leaveNow makes the member leave. Only the first cause counts. It first logs the number
+// of the remaining tasks and the name of one. If a task does not stop, Close waits for
+// it, and nothing later would log why.
 func (r *Runner) leaveNow(cause error) {
 	r.leaving.Do(func() {
 		tasks, _ := r.worker.List(context.Background()) // a call without a term cannot fail

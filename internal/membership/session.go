@@ -33,8 +33,7 @@ type Session struct {
 	leaseLost <-chan struct{} // from worker.LeaseLost when the session began
 	drain     <-chan struct{} // closed when the member must drain
 	draining  bool            // drain was seen; used by the Runner's goroutine only
-	alone     chan struct{}   // closed by Alone
-	setAlone  func()
+	alone     chan struct{}   // capacity 1: has a token once Alone was called
 
 	ctx    context.Context // of the session; its cause is why the session ended
 	cancel context.CancelCauseFunc
@@ -44,8 +43,7 @@ type Session struct {
 // newSession returns the session that w is about to begin. It outlives ctx until all
 // tasks have stopped.
 func newSession(ctx context.Context, w *worker.Worker[string], drain <-chan struct{}) *Session {
-	s := &Session{worker: w, leaseLost: w.LeaseLost(), drain: drain, alone: make(chan struct{})}
-	s.setAlone = sync.OnceFunc(func() { close(s.alone) })
+	s := &Session{worker: w, leaseLost: w.LeaseLost(), drain: drain, alone: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	return s
 }
@@ -74,7 +72,12 @@ func (s *Session) End(reason error) { s.cancel(reason) }
 // Alone reports that no other member can take the tasks of a draining worker. The
 // session then finishes the pinned tasks that run now, and ends. Only the first call
 // has an effect.
-func (s *Session) Alone() { s.setAlone() }
+func (s *Session) Alone() {
+	select {
+	case s.alone <- struct{}{}:
+	default:
+	}
+}
 
 // Emptied waits until the worker has no tasks. It returns nil if they have moved, and
 // an error if the lease was lost, which stops tasks too. It returns the cause of ctx

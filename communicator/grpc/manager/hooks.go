@@ -84,14 +84,14 @@ func keptFailure(f *wire.Failure) *state.Failure {
 	return &state.Failure{Err: f.Err, Attempts: f.Attempts}
 }
 
-// witness is the worker that names a higher epoch. One worker alone may be
-// compromised, and must not end the manager (R5), so a second one is required.
+// witness is the worker that names a higher epoch. It may be compromised, and one worker
+// must not end the manager (R5), so a second one is required.
 //
-// Or that worker follows another manager, which runs from a copy of the store, for
-// example. Its lease here then expires, but it keeps running its tasks. So these tasks
-// stay held until the worker is a member again. If they were started elsewhere, and the
-// other manager did the same with the tasks of the workers here, all of them would run
-// twice. A worker that lies harms only its own tasks.
+// The worker may also follow another manager, such as one that runs from a copy of the
+// store. Its lease here then expires, but it keeps running its tasks. So these tasks stay
+// held until the worker is a member again. Otherwise each manager would start the tasks of
+// the other's workers, and all of them would run twice. If the worker lies, only its own
+// tasks are held.
 type witness struct {
 	mu   sync.Mutex
 	name string // empty: no worker

@@ -186,11 +186,11 @@ func (o memberServer) ApplyServer(s *option.Server) {
 }
 
 // callCounter counts the calls that a server has not answered yet. An Apply that was
-// answered while stops were pending counts on, until the manager asks for these.
+// answered with pending stops still counts, until the next Apply asks for them.
 type callCounter struct {
 	mu      sync.Mutex
 	n       int
-	pending bool          // the last Apply was answered so
+	pending bool          // the last Apply was answered with pending stops, and still counts
 	ended   chan struct{} // closed when n next becomes 0; nil: nothing waits
 }
 

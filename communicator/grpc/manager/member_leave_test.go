@@ -44,7 +44,7 @@ func TestW6_AWorkerLeavesWhenEverythingHasStopped(t *testing.T) {
 	})
 }
 
-func TestW6_CloseHasTheMemberDrained(t *testing.T) {
+func TestW6_CloseAsksTheManagerToMoveTheTasks(t *testing.T) {
 	inMemberNet(t, func(n *memberNet) {
 		s := n.startMember()
 		n.after(time.Second)
@@ -190,24 +190,6 @@ func TestW6_LateCompletionsAreReportedBeforeTheRecordIsRemoved(t *testing.T) {
 			require.Equal(n, want, <-order)
 		}
 		require.Empty(n, order)
-	})
-}
-
-func TestW6_CloseWaitsNoLongerThanItIsAllowedTo(t *testing.T) {
-	inMemberNet(t, func(n *memberNet) {
-		s := n.startMember()
-		n.after(time.Second)
-		s.add("a", "b")
-		ctx, cancel := context.WithTimeout(n.Context(), time.Minute)
-		defer cancel()
-		require.EqualError(n, s.member.Close(ctx),
-			"close member w: stopped before everything had moved: drain cut short: context deadline exceeded")
-		require.ErrorIs(n, s.member.Close(n.Context()), context.DeadlineExceeded)
-		require.True(n, s.ended())
-		require.NoError(n, s.err)
-		require.Zero(n, s.tasks.count())
-		require.Len(n, n.heard(callLeave), 1)
-		require.ErrorContains(n, s.member.Close(n.Context()), "before everything had moved", "again")
 	})
 }
 

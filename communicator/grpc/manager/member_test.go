@@ -374,7 +374,7 @@ func (r record) Save([]worker.TaskRecord[string], []string) error { return nil }
 func (r record) Remove() error                                    { return nil }
 
 // Before a worker leaves, it waits for the calls under way, for at most peer.Grace.
-func TestW6_AServerSettles(t *testing.T) {
+func TestW6_AServerWaitsForItsCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls callCounter
 		call := func(takes time.Duration) {
@@ -385,20 +385,20 @@ func TestW6_AServerSettles(t *testing.T) {
 				})
 			}()
 		}
-		settles := func() time.Duration {
+		waited := func() time.Duration {
 			synctest.Wait()
 			began := time.Now()
 			calls.awaitNone()
 			return time.Since(began)
 		}
-		require.Zero(t, settles(), "no calls are under way")
+		require.Zero(t, waited(), "no calls are under way")
 		call(time.Second)
 		call(time.Second / 2)
-		require.Equal(t, time.Second, settles())
-		require.Zero(t, settles())
+		require.Equal(t, time.Second, waited())
+		require.Zero(t, waited())
 		call(peer.Grace + time.Second)
-		require.Equal(t, peer.Grace, settles())
-		require.Equal(t, time.Second, settles())
+		require.Equal(t, peer.Grace, waited())
+		require.Equal(t, time.Second, waited())
 	})
 }
 
@@ -413,18 +413,18 @@ func TestW6_AServerWaitsForTheNextApplyIfAStopIsPending(t *testing.T) {
 			})
 			require.NoError(t, err)
 		}
-		settled := func() time.Duration {
+		waited := func() time.Duration {
 			began := time.Now()
 			calls.awaitNone()
 			return time.Since(began)
 		}
 		apply(true)
 		apply(true)
-		require.Equal(t, peer.Grace, settled())
+		require.Equal(t, peer.Grace, waited())
 		_, err := calls.count(t.Context(), new(orchestratorv1.ReportRequest), nil, func(context.Context, any) (any, error) { return nil, nil })
 		require.NoError(t, err)
 		time.AfterFunc(time.Second, func() { apply(false) })
-		require.Equal(t, time.Second, settled())
-		require.Zero(t, settled())
+		require.Equal(t, time.Second, waited())
+		require.Zero(t, waited())
 	})
 }

@@ -131,9 +131,9 @@ func (c *Committed) Expected() []orchestrator.Task[string] {
 	return nothing.delta(&c.kept).Expected
 }
 
-// index holds the keys of a map in order. Changes are only recorded, and merged when
-// the order is needed, so that many puts cost little. A name that was added and
-// removed in between leaves no trace, because the order may never be needed.
+// index holds the keys of a map in order. Changes are only recorded, and merged when the
+// order is needed, so that many puts cost little. A name that was added and removed again
+// is not kept in touched, which would otherwise grow as long as no order is needed.
 type index struct {
 	names   []string
 	touched map[string]bool // in either names or the map, but not in both
