@@ -68,7 +68,7 @@ func (c *etcdCluster) close() error {
 // cluster.
 func (c *etcdCluster) connect(of side) (*clientv3.Client, error) {
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints:   c.server.Endpoints(),
+		Endpoints:   []string{c.server.Endpoint()},
 		Logger:      zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithStatsHandler(handler{&c.counter, of})},
 	})

@@ -239,7 +239,7 @@ func (s *etcdSystem) remove(tasks []string) error {
 }
 
 func (s *etcdSystem) join(worker string) (time.Time, error) {
-	return s.process.join(s.ctx, workerSpec{Name: worker, Etcd: s.server.Endpoints()})
+	return s.process.join(s.ctx, workerSpec{Name: worker, Etcd: []string{s.server.Endpoint()}})
 }
 
 // kill computes the end of the lease from the last answer to a renewal.

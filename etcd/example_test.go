@@ -48,7 +48,7 @@ func connect(ctx context.Context) (client *clientv3.Client, disconnect func(), e
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err = clientv3.New(etcd.ClientConfig(server.Endpoints()...))
+	client, err = clientv3.New(etcd.ClientConfig(server.Endpoint()))
 	if err != nil {
 		return nil, nil, errors.Join(err, server.Close())
 	}

@@ -74,7 +74,7 @@ type TLS struct {
 type Server struct {
 	endpoint string
 	etcd     *embed.Etcd
-	cut      func()
+	servers  servers
 	lock     *fileutil.LockedFile // locks the data folder
 	dirs     []string             // removed by Close
 	failed   chan error
@@ -97,6 +97,34 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 
 func start(ctx context.Context, cfg Config) (*Server, error) {
 	s := &Server{failed: make(chan error, 1)}
+	c, err := s.prepare(ctx, cfg)
+	if err != nil {
+		return nil, errors.Join(err, s.leaveFolder())
+	}
+	if err := s.launch(ctx, c); err != nil {
+		return nil, err
+	}
+	s.watching.Go(func() {
+		for err := range s.etcd.Err() {
+			s.fail(err)
+		}
+	})
+	if err := s.awaitReady(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	s.endpoint, err = endpoint(c.ListenClientUrls[0].Scheme, s.etcd.Clients[0].Addr())
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// prepare takes the data folder, and returns the configuration in etcd's own type. After
+// an error, the caller leaves the folder.
+func (s *Server) prepare(ctx context.Context, cfg Config) (*embed.Config, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
 	if cfg.Dir == "" {
 		dir, err := os.MkdirTemp("", "etcd-")
 		if err != nil {
@@ -104,22 +132,25 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 		}
 		cfg.Dir, s.dirs = dir, []string{dir}
 	}
-	var grpcServers servers
-	s.cut = grpcServers.stop
-	c, err := cfg.etcd(&grpcServers, s.fail)
+	c, err := cfg.etcd(&s.servers, s.fail)
 	if err != nil {
-		return nil, errors.Join(err, s.leaveFolder())
+		return nil, err
 	}
 	if s.lock, err = takeFolder(ctx, cfg.Dir); err != nil {
-		return nil, errors.Join(err, s.leaveFolder())
+		return nil, err
 	}
 	peers, err := s.peerSocket(cfg.Dir)
 	if err != nil {
-		return nil, errors.Join(err, s.leaveFolder())
+		return nil, err
 	}
 	c.ListenPeerUrls = []url.URL{{Scheme: "unix", Host: peers}}
+	return c, nil
+}
 
-	// StartEtcd takes no context, and its duration grows with the data.
+// launch calls StartEtcd, which takes no context, and whose duration grows with the data.
+// If ctx ends first, launch returns, and an etcd that still starts is stopped. After an
+// error, nothing is left, or nothing will be.
+func (s *Server) launch(ctx context.Context, c *embed.Config) error {
 	type outcome struct {
 		etcd *embed.Etcd
 		err  error
@@ -139,60 +170,62 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 			}
 			_ = s.leaveFolder()
 		}()
-		return nil, fmt.Errorf("data folder %s: %w", cfg.Dir, context.Cause(ctx))
+		return fmt.Errorf("data folder %s: %w", c.Dir, context.Cause(ctx))
 	case o := <-started:
 		if o.err != nil {
-			return nil, errors.Join(o.err, s.leaveFolder())
+			return errors.Join(o.err, s.leaveFolder())
 		}
 		s.etcd = o.etcd
+		return nil
 	}
-	s.watching.Go(func() {
-		for err := range s.etcd.Err() {
-			s.fail(err)
-		}
-	})
-
-	select {
-	case <-s.etcd.Server.ReadyNotify():
-	case err := <-s.failed:
-		return nil, errors.Join(err, s.Close())
-	case <-s.etcd.Server.StopNotify():
-		return nil, errors.Join(errors.New("server stopped before it was ready"), s.Close())
-	case <-ctx.Done():
-		return nil, errors.Join(context.Cause(ctx), s.Close())
-	}
-	s.endpoint, err = endpoint(c.ListenClientUrls[0].Scheme, s.etcd.Clients[0].Addr())
-	if err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
 }
 
-// etcd returns the configuration in etcd's own type.
-func (cfg Config) etcd(g *servers, fail func(error)) (*embed.Config, error) {
+// awaitReady waits until the server serves.
+func (s *Server) awaitReady(ctx context.Context) error {
+	select {
+	case <-s.etcd.Server.ReadyNotify():
+		return nil
+	case err := <-s.failed:
+		return err
+	case <-s.etcd.Server.StopNotify():
+		return errors.New("server stopped before it was ready")
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// complete sets the defaults. It returns an error if a value is out of range.
+func (cfg *Config) complete() error {
 	if cfg.Listen == "" {
 		cfg.Listen = "127.0.0.1:0"
 	}
 	if _, _, err := net.SplitHostPort(cfg.Listen); err != nil {
-		return nil, fmt.Errorf("invalid Listen %q: must be host:port: %w", cfg.Listen, err)
+		return fmt.Errorf("invalid Listen %q: must be host:port: %w", cfg.Listen, err)
 	}
 	if cfg.Tick == 0 {
 		cfg.Tick = 100 * time.Millisecond
 	}
 	if cfg.Tick < time.Millisecond || cfg.Tick > time.Second {
-		return nil, fmt.Errorf("invalid Tick %v: must be from 1ms to 1s", cfg.Tick)
+		return fmt.Errorf("invalid Tick %v: must be from 1ms to 1s", cfg.Tick)
+	}
+	if cfg.BcryptCost == 0 {
+		cfg.BcryptCost = 10
+	}
+	if cfg.BcryptCost < 4 || cfg.BcryptCost > 31 {
+		return fmt.Errorf("invalid BcryptCost %d: must be from 4 to 31", cfg.BcryptCost)
 	}
 	if cfg.Compaction == 0 {
 		cfg.Compaction = 10 * time.Minute
 	}
 	if cfg.Compaction < time.Second {
-		return nil, fmt.Errorf("invalid Compaction %v: must be at least 1s", cfg.Compaction)
+		return fmt.Errorf("invalid Compaction %v: must be at least 1s", cfg.Compaction)
 	}
+	return nil
+}
 
-	if cfg.BcryptCost != 0 && (cfg.BcryptCost < 4 || cfg.BcryptCost > 31) {
-		return nil, fmt.Errorf("invalid BcryptCost %d: must be from 4 to 31", cfg.BcryptCost)
-	}
-
+// etcd returns the configuration in etcd's own type. Its gRPC servers are added to g, and
+// its fatal errors are passed to fail.
+func (cfg *Config) etcd(g *servers, fail func(error)) (*embed.Config, error) {
 	c := embed.NewConfig()
 	c.Dir = cfg.Dir
 	c.ListenClientUrls = []url.URL{{Scheme: "http", Host: cfg.Listen}}
@@ -217,9 +250,7 @@ func (cfg Config) etcd(g *servers, fail func(error)) (*embed.Config, error) {
 	c.TickMs = uint(cfg.Tick.Milliseconds())
 	c.ElectionMs = 10 * c.TickMs
 	c.UnsafeNoFsync = cfg.NoFsync
-	if cfg.BcryptCost != 0 {
-		c.BcryptCost = uint(cfg.BcryptCost)
-	}
+	c.BcryptCost = uint(cfg.BcryptCost)
 	// A full etcd accepts no writes until an operator compacts, defragments and
 	// disarms it. A mebibyte that changes every second fills etcd's default of 2 GiB
 	// in half an hour.
@@ -234,9 +265,6 @@ func (cfg Config) etcd(g *servers, fail func(error)) (*embed.Config, error) {
 
 // Endpoint returns the URL for clients.
 func (s *Server) Endpoint() string { return s.endpoint }
-
-// Endpoints returns Endpoint as a list, for a client's configuration.
-func (s *Server) Endpoints() []string { return []string{s.endpoint} }
 
 // Err returns a channel that yields the error of a running server that has failed,
 // once. It yields nothing after Close, and is never closed.
@@ -256,7 +284,7 @@ func (s *Server) fail(err error) {
 // wait for the first and return the same result.
 func (s *Server) Close() error {
 	s.close.Do(func() {
-		s.cut()
+		s.servers.stop()
 		s.etcd.Close()
 		s.watching.Wait()
 		s.err = s.leaveFolder()

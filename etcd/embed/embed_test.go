@@ -33,7 +33,7 @@ func start(t *testing.T, cfg embed.Config) *embed.Server {
 
 func client(t *testing.T, s *embed.Server) *clientv3.Client {
 	t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: s.Endpoints(), Logger: zap.NewNop()})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, Logger: zap.NewNop()})
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c

@@ -27,7 +27,7 @@ func putAndGet() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
-	client, err := clientv3.New(clientv3.Config{Endpoints: server.Endpoints()})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server.Endpoint()}})
 	if err != nil {
 		return err
 	}

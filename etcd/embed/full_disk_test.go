@@ -59,7 +59,7 @@ func TestFillsTheDisk(t *testing.T) {
 	s, err := embed.Start(t.Context(), embed.Config{Dir: dir})
 	require.NoError(t, err)
 	go func() { fmt.Println("Err:", <-s.Err()) }()
-	c, err := clientv3.New(clientv3.Config{Endpoints: s.Endpoints(), Logger: zap.NewNop()})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, Logger: zap.NewNop()})
 	require.NoError(t, err)
 	for i := range 1000 {
 		if i == 10 {

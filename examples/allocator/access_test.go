@@ -63,7 +63,7 @@ func TestAccess_TLSAndUsers(t *testing.T) {
 		BcryptCost: 4,
 		TLS:        &embed.TLS{CertFile: serverCert, KeyFile: serverKey, ClientCAFile: clientCA},
 	})
-	config, err := access{ca: serverCA, cert: cert, key: key}.config(server.Endpoints())
+	config, err := access{ca: serverCA, cert: cert, key: key}.config([]string{server.Endpoint()})
 	require.NoError(t, err)
 	users(t, config, "app", "pass word")
 

@@ -22,7 +22,7 @@ import (
 func newTasks(t *testing.T) tasks {
 	t.Helper()
 	server := startEtcd(t, embed.Config{})
-	client, err := clientv3.New(etcd.ClientConfig(server.Endpoints()...))
+	client, err := clientv3.New(etcd.ClientConfig(server.Endpoint()))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	registry, err := etcd.NewRegistry(client)

@@ -71,7 +71,7 @@ func run(ctx context.Context, again func(), s settings, out, log io.Writer) (err
 			return fmt.Errorf("start etcd at %s (use -etcd to join a running one): %w", s.embed, err)
 		}
 		defer func() { err = errors.Join(err, server.Close()) }()
-		n.etcd, n.failed = server.Endpoints(), server.Err()
+		n.etcd, n.failed = []string{server.Endpoint()}, server.Err()
 		n.journal.say("etcd serves at %s, data in %s", server.Endpoint(), s.data)
 		if !isLoopback(s.embed) {
 			n.logger.Warn("etcd reachable from other machines without a password", "embed", s.embed)

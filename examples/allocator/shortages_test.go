@@ -68,7 +68,7 @@ func TestShortages_AreToldByEachProcess(t *testing.T) {
 	tells(b, api.Waiting{Instances: 1, Reason: "ask the leader", Worker: "a"})
 
 	// A former leader does not use the plan of its last term.
-	client, err := clientv3.New(etcd.ClientConfig(server.Endpoints()...))
+	client, err := clientv3.New(etcd.ClientConfig(server.Endpoint()))
 	require.NoError(t, err)
 	defer client.Close()
 	leader, err := client.Get(t.Context(), "/work/leader/", clientv3.WithFirstCreate()...)
