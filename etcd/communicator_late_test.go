@@ -186,7 +186,7 @@ func TestE5_LateWritesChangeNothing(t *testing.T) {
 	require.Equal(t, []string{"u"}, l.list(1, w))
 	require.NoError(t, l.add(1, w, "t"))
 	past := leaders.length()
-	s.ledger.wait(t, "both run", func(l *ledger) bool { return len(l.running) == 2 })
+	s.taskLog.wait(t, "both run", func(l *taskLog) bool { return len(l.running) == 2 })
 	before := s.held()
 	require.Len(t, before, 5)
 	s.replay(members, members.length())
@@ -199,7 +199,7 @@ func TestE5_LateWritesChangeNothing(t *testing.T) {
 	require.ErrorIs(t, l.add(2, w, "v"), orchestrator.ErrStale)
 	require.Equal(t, []string{"t", "u"}, l.list(3, w))
 	require.NoError(t, l.remove(3, w, "t"))
-	require.Equal(t, 2, s.ledger.started("t"))
+	require.Equal(t, 2, s.taskLog.started("t"))
 }
 
 // A write for a worker that is already in flight does not reach its successor of the
@@ -222,7 +222,7 @@ func TestE5_WritesAreForOneIncarnation(t *testing.T) {
 	successor := s.startMember(s.client, "a", 5*time.Second).joined()
 	_, err := s.client.Put(t.Context(), "/work/assigned/a/t", fmt.Sprintf(`{"member":%d}`, successor.Incarnation))
 	require.NoError(t, err)
-	s.ledger.wait(t, "the successor runs it", func(l *ledger) bool { return l.starts["t"] == 2 })
+	s.taskLog.wait(t, "the successor runs it", func(l *taskLog) bool { return l.starts["t"] == 2 })
 	release()
 	require.ErrorIs(t, receive(t, removed), orchestrator.ErrRejected)
 	require.True(t, s.there("/work/assigned/a/t"))
@@ -250,11 +250,11 @@ func TestE5_WithdrawalsAndClaimsExcludeEachOther(t *testing.T) {
 	withdraw := gate.hold("/work/assigned/a/")
 	receive(t, gate.arrived)
 	claim()
-	s.ledger.wait(t, "t runs", func(l *ledger) bool { return len(l.running) == 1 })
+	s.taskLog.wait(t, "t runs", func(l *taskLog) bool { return len(l.running) == 1 })
 	withdraw()
 	require.NoError(t, receive(t, added))
 	require.Equal(t, []string{"t"}, l.list(2, w))
-	require.Equal(t, 1, s.ledger.started("t"))
+	require.Equal(t, 1, s.taskLog.started("t"))
 }
 
 // operations returns the number of operations in a transaction: comparisons and both
@@ -414,12 +414,12 @@ func TestE5_EveryWriteCanBeMadeAgain(t *testing.T) {
 		return errs == nil
 	})
 	require.Equal(t, []string{"0", "1"}, l.list(term, w))
-	s.ledger.wait(t, "the assigned tasks run", func(l *ledger) bool { return len(l.running) == 2 })
-	require.Contains(t, s.ledger.snapshot(), "0")
+	s.taskLog.wait(t, "the assigned tasks run", func(l *taskLog) bool { return len(l.running) == 2 })
+	require.Contains(t, s.taskLog.snapshot(), "0")
 	resp, err := s.client.Get(t.Context(), "/work/active/a/", clientv3.WithPrefix())
 	require.NoError(t, err)
 	require.Len(t, resp.Kvs, 2)
-	running := s.ledger.snapshot()
+	running := s.taskLog.snapshot()
 	for _, kv := range resp.Kvs {
 		by := running[string(kv.Key[len("/work/active/a/"):])]
 		require.Equal(t, fmt.Sprintf("a/%d", kv.CreateRevision), by, "the token must be the claim's revision")
@@ -457,7 +457,7 @@ func TestE5_PartOfABatch(t *testing.T) {
 		require.ErrorIs(t, err, errLost)
 	}
 	require.Len(t, l.list(2, w), done)
-	s.ledger.wait(t, "the claimed tasks run", func(l *ledger) bool { return len(l.running) == done })
+	s.taskLog.wait(t, "the claimed tasks run", func(l *taskLog) bool { return len(l.running) == done })
 }
 
 // A leader is paused in the middle of its writes while another is elected. None of
@@ -491,8 +491,8 @@ func TestE2_PausedLeaderWritesNothing(t *testing.T) {
 	require.Equal(t, []string{"stays"}, next.list(1, w))
 	require.NoError(t, next.add(1, w, "more"))
 	require.Equal(t, []string{"more", "stays"}, next.list(1, w))
-	require.Zero(t, s.ledger.started("late"))
-	require.Equal(t, 1, s.ledger.started("stays"))
+	require.Zero(t, s.taskLog.started("late"))
+	require.Equal(t, 1, s.taskLog.started("stays"))
 	for _, call := range []error{l.add(1, w, "u"), l.remove(1, w, "stays")} {
 		require.ErrorIs(t, call, orchestrator.ErrDeposed)
 	}
@@ -516,13 +516,13 @@ func TestE5_ClaimWithoutAnAnswer(t *testing.T) {
 	cable.Cut(netfault.Down)
 	go release()
 	s.eventually("t is claimed", func() bool { return s.there("/work/active/a/t") })
-	require.Zero(t, s.ledger.started("t"))
+	require.Zero(t, s.taskLog.started("t"))
 	cable.Reset() // the answer is lost
 	cable.Heal()
 	require.NoError(t, receive(t, added))
-	s.ledger.wait(t, "t runs", func(l *ledger) bool { return l.running["t"] != "" })
-	require.Equal(t, 1, s.ledger.started("t"))
+	s.taskLog.wait(t, "t runs", func(l *taskLog) bool { return l.running["t"] != "" })
+	require.Equal(t, 1, s.taskLog.started("t"))
 	require.Equal(t, []string{"t"}, l.list(1, w))
 	require.NoError(t, l.remove(1, w, "t"))
-	require.Empty(t, s.ledger.snapshot())
+	require.Empty(t, s.taskLog.snapshot())
 }

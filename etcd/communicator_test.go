@@ -158,11 +158,11 @@ func TestE5_AddRunsAndRemoveStops(t *testing.T) {
 	require.Empty(t, l.list(1, w))
 	require.NoError(t, l.add(1, w, "t1"))
 	require.Equal(t, []string{"t1"}, l.list(1, w))
-	s.ledger.wait(t, "t1 runs", func(l *ledger) bool { return len(l.running) == 1 }) // it was started, but may not be scheduled yet
+	s.taskLog.wait(t, "t1 runs", func(l *taskLog) bool { return len(l.running) == 1 }) // it was started, but may not be scheduled yet
 	require.NoError(t, l.add(1, w, "t1"))
 	require.NoError(t, l.remove(1, w, "t1"))
 	require.Empty(t, l.list(1, w))
-	require.Empty(t, s.ledger.snapshot())
+	require.Empty(t, s.taskLog.snapshot())
 	a.quit()
 	require.ErrorIs(t, a.result(), errOver)
 	require.False(t, s.there("/work/members/a"))
@@ -186,8 +186,8 @@ func TestE5_AddWithdrawsWhatIsNotClaimed(t *testing.T) {
 	require.False(t, s.there("/work/assigned/a/t"))
 	cable.Heal()
 	require.NoError(t, l.add(1, w, "u"))
-	s.ledger.wait(t, "u runs", func(l *ledger) bool { return l.running["u"] != "" })
-	require.Zero(t, s.ledger.started("t"))
+	s.taskLog.wait(t, "u runs", func(l *taskLog) bool { return l.running["u"] != "" })
+	require.Zero(t, s.taskLog.started("t"))
 }
 
 // The next leader lists unclaimed assignments of its predecessor, and withdraws them
@@ -223,7 +223,7 @@ func TestE5_ListWithdrawsWhatIsNotClaimed(t *testing.T) {
 	s.eventually("t is withdrawn", func() bool { term++; return len(listed(term)) == 0 })
 	cable.Heal()
 	require.NoError(t, next.add(term, w, "u"))
-	require.Zero(t, s.ledger.started("t"))
+	require.Zero(t, s.taskLog.started("t"))
 }
 
 // Add waits until a claimed task is ready.
@@ -231,8 +231,8 @@ func TestE5_AddWaitsForReadiness(t *testing.T) {
 	s := newStage(t)
 	ready := make(chan struct{})
 	a := s.startMemberWith(s.client, "a", 5*time.Second, func(ctx context.Context, task string) error {
-		s.ledger.start(task, "a")
-		defer s.ledger.stop(task)
+		s.taskLog.start(task, "a")
+		defer s.taskLog.stop(task)
 		select {
 		case <-ready:
 			worker.Ready(ctx)
@@ -252,13 +252,13 @@ func TestE5_AddWaitsForReadiness(t *testing.T) {
 	require.Equal(t, []string{"t"}, l.list(2, w), "the start continues")
 	// A task that is not ready can be removed.
 	require.NoError(t, l.remove(2, w, "t"))
-	require.Empty(t, s.ledger.snapshot())
+	require.Empty(t, s.taskLog.snapshot())
 
 	ctx, cancel = l.term(2, soon)
 	defer cancel()
 	added := make(chan error, 1)
 	go func() { added <- l.comm.Add(ctx, w, "t") }()
-	s.ledger.wait(t, "t starts", func(l *ledger) bool { return len(l.running) == 1 })
+	s.taskLog.wait(t, "t starts", func(l *taskLog) bool { return len(l.running) == 1 })
 	select {
 	case err := <-added:
 		require.Fail(t, "Add returned before the task was ready", "%v", err)
@@ -326,7 +326,7 @@ func TestE5_RestartedUnderItsOldNameInTheMiddleOfAMove(t *testing.T) {
 	require.Error(t, err)
 	require.Empty(t, l.list(3, w2))
 	require.NoError(t, l.add(3, w2, "u"))
-	require.Zero(t, s.ledger.started("v"))
+	require.Zero(t, s.taskLog.started("v"))
 	cable.Heal()
 }
 

@@ -1,7 +1,7 @@
 package etcd_test
 
 // A real server, and clients that reach it directly or through a proxy; leaders and
-// members, and a ledger of the running tasks.
+// members, and a log of the running tasks.
 
 import (
 	"bytes"
@@ -188,20 +188,20 @@ func (k *candidate) elected() *etcd.Leadership {
 // stage is a server with its leaders and members.
 type stage struct {
 	*testing.T
-	server *embed.Server
-	client *clientv3.Client // for the test itself
-	ledger *ledger
-	twice  bool // the test runs tasks twice on purpose
+	server  *embed.Server
+	client  *clientv3.Client // for the test itself
+	taskLog *taskLog
+	twice   bool // the test runs tasks twice on purpose
 }
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	t.Parallel()
-	st := &stage{T: t, server: startServer(t, embed.Config{}), ledger: newLedger()}
+	st := &stage{T: t, server: startServer(t, embed.Config{}), taskLog: newTaskLog()}
 	st.client = st.connect()
 	t.Cleanup(func() {
 		if !st.twice {
-			require.Empty(t, st.ledger.overlaps(), "tasks that ran twice")
+			require.Empty(t, st.taskLog.overlaps(), "tasks that ran twice")
 		}
 	})
 	return st
@@ -233,8 +233,8 @@ func (s *stage) there(key string) bool {
 	return len(resp.Kvs) > 0
 }
 
-// ledger records which tasks run where.
-type ledger struct {
+// taskLog records which tasks run where.
+type taskLog struct {
 	mu      sync.Mutex
 	running map[string]string // task to worker and token
 	twice   []string
@@ -243,11 +243,11 @@ type ledger struct {
 	change  chan struct{}
 }
 
-func newLedger() *ledger {
-	return &ledger{running: map[string]string{}, starts: map[string]int{}, content: map[string]string{}, change: make(chan struct{})}
+func newTaskLog() *taskLog {
+	return &taskLog{running: map[string]string{}, starts: map[string]int{}, content: map[string]string{}, change: make(chan struct{})}
 }
 
-func (l *ledger) note(f func()) {
+func (l *taskLog) note(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f()
@@ -255,7 +255,7 @@ func (l *ledger) note(f func()) {
 	l.change = make(chan struct{})
 }
 
-func (l *ledger) start(task, by string) {
+func (l *taskLog) start(task, by string) {
 	l.note(func() {
 		if other, ok := l.running[task]; ok {
 			l.twice = append(l.twice, fmt.Sprintf("%s at %s and at %s", task, other, by))
@@ -265,30 +265,30 @@ func (l *ledger) start(task, by string) {
 	})
 }
 
-func (l *ledger) stop(task string) { l.note(func() { delete(l.running, task) }) }
+func (l *taskLog) stop(task string) { l.note(func() { delete(l.running, task) }) }
 
-func (l *ledger) tell(task, content string) { l.note(func() { l.content[task] = content }) }
+func (l *taskLog) tell(task, content string) { l.note(func() { l.content[task] = content }) }
 
-func (l *ledger) overlaps() []string {
+func (l *taskLog) overlaps() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.twice
 }
 
-func (l *ledger) started(task string) int {
+func (l *taskLog) started(task string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.starts[task]
 }
 
-func (l *ledger) snapshot() map[string]string {
+func (l *taskLog) snapshot() map[string]string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.running)
 }
 
-// wait waits until f returns true for the ledger.
-func (l *ledger) wait(t testing.TB, what string, f func(*ledger) bool) {
+// wait waits until f returns true for the taskLog.
+func (l *taskLog) wait(t testing.TB, what string, f func(*taskLog) bool) {
 	t.Helper()
 	timer := time.NewTimer(soon)
 	defer timer.Stop()
@@ -327,15 +327,15 @@ func (h *runningMember) result() error {
 
 var errOver = errors.New("the test is over")
 
-// startMember starts a member whose tasks are recorded in the ledger.
+// startMember starts a member whose tasks are recorded in the taskLog.
 func (s *stage) startMember(c *clientv3.Client, name string, lease time.Duration, opts ...worker.Option) *runningMember {
 	s.Helper()
 	return s.startMemberWith(c, name, lease, func(ctx context.Context, task string) error {
 		token, _ := worker.Token(ctx)
-		s.ledger.start(task, fmt.Sprintf("%s/%d", name, token))
-		defer s.ledger.stop(task)
+		s.taskLog.start(task, fmt.Sprintf("%s/%d", name, token))
+		defer s.taskLog.stop(task)
 		content, _ := worker.Content(ctx)
-		s.ledger.tell(task, string(content))
+		s.taskLog.tell(task, string(content))
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}, opts...)
@@ -520,7 +520,7 @@ func (s *stage) startLeader() runningLeader {
 }
 
 // on returns the number of tasks that run on a worker.
-func (l *ledger) on(worker string) int {
+func (l *taskLog) on(worker string) int {
 	n := 0
 	for _, by := range l.running {
 		if strings.HasPrefix(by, worker+"/") {
@@ -530,11 +530,11 @@ func (l *ledger) on(worker string) int {
 	return n
 }
 
-// withTold makes a worker accept updates in place and record them in the ledger.
+// withTold makes a worker accept updates in place and record them in the taskLog.
 func (s *stage) withTold() worker.Option {
 	return worker.WithUpdate(func(ctx context.Context, task string) error {
 		content, _ := worker.Content(ctx)
-		s.ledger.tell(task, string(content))
+		s.taskLog.tell(task, string(content))
 		return nil
 	})
 }
@@ -550,8 +550,8 @@ func (s *stage) direct(c *clientv3.Client, lease time.Duration, opts ...etcd.Mem
 	s.Helper()
 	const name = "a"
 	w, err := worker.New(func(ctx context.Context, task string) error {
-		s.ledger.start(task, name)
-		defer s.ledger.stop(task)
+		s.taskLog.start(task, name)
+		defer s.taskLog.stop(task)
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}, worker.WithLease(lease, lease/4))

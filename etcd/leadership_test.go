@@ -25,8 +25,8 @@ func TestT6_ALeaderThatIsToldToStopStrandsNothing(t *testing.T) {
 	s := newStage(t)
 	release := make(chan struct{})
 	slow := func(ctx context.Context, task string) error {
-		s.ledger.start(task, "x")
-		defer s.ledger.stop(task)
+		s.taskLog.start(task, "x")
+		defer s.taskLog.stop(task)
 		<-ctx.Done()
 		if errors.Is(context.Cause(ctx), worker.ErrRemoved) {
 			<-release
@@ -43,7 +43,7 @@ func TestT6_ALeaderThatIsToldToStopStrandsNothing(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	result := make(chan error, 1)
 	go func() { result <- election.Lead(ctx, 200*time.Millisecond) }()
-	s.ledger.wait(t, "t runs", func(l *ledger) bool { return len(l.running) == 1 })
+	s.taskLog.wait(t, "t runs", func(l *taskLog) bool { return len(l.running) == 1 })
 	s.startMemberWith(s.client, "b", 5*time.Second, slow).joined()
 	require.NoError(t, registry.Drain(t.Context(), "a"))
 	s.eventually("the move has begun", func() bool { return !s.there("/work/assigned/a/t") })
@@ -245,7 +245,7 @@ func TestE2_LeadGoesOn(t *testing.T) {
 	s.startMember(s.connect(), "a", 5*time.Second)
 	_, err := g.registry.Create(t.Context(), etcd.Item{Name: "t"})
 	require.NoError(t, err)
-	s.ledger.wait(t, "t runs", func(l *ledger) bool { return l.on("a") == 1 })
+	s.taskLog.wait(t, "t runs", func(l *taskLog) bool { return l.on("a") == 1 })
 	before, err := g.election.Leader(t.Context())
 	require.NoError(t, err)
 	_, err = s.client.Delete(t.Context(), "/work/leader/", clientv3.WithPrefix())
@@ -256,7 +256,7 @@ func TestE2_LeadGoesOn(t *testing.T) {
 	})
 	_, err = g.registry.Create(t.Context(), etcd.Item{Name: "u"})
 	require.NoError(t, err)
-	s.ledger.wait(t, "u runs", func(l *ledger) bool { return l.on("a") == 2 })
+	s.taskLog.wait(t, "u runs", func(l *taskLog) bool { return l.on("a") == 2 })
 	require.ErrorIs(t, g.stop(), errOver)
 	require.ErrorIs(t, g.election.Lead(t.Context(), 0), orchestrator.ErrInvalid)
 	require.ErrorIs(t, g.election.Lead(t.Context(), time.Second, orchestrator.WithConcurrency(-1)), orchestrator.ErrInvalid)

@@ -27,12 +27,12 @@ func TestW6_CloseWaitsUntilItsTasksHaveMoved(t *testing.T) {
 		_, err := g.registry.Create(t.Context(), etcd.Item{Name: fmt.Sprint(i)})
 		require.NoError(t, err)
 	}
-	s.ledger.wait(t, "a runs all tasks", func(l *ledger) bool { return l.on("a") == 6 })
+	s.taskLog.wait(t, "a runs all tasks", func(l *taskLog) bool { return l.on("a") == 6 })
 	s.startMember(s.connect(), "b", 5*time.Second)
-	s.ledger.wait(t, "a and b share the tasks", func(l *ledger) bool { return l.on("a") == 3 && l.on("b") == 3 })
+	s.taskLog.wait(t, "a and b share the tasks", func(l *taskLog) bool { return l.on("a") == 3 && l.on("b") == 3 })
 	require.NoError(t, a.member.Close(within(t, soon)))
 	require.NoError(t, a.result())
-	s.ledger.wait(t, "b runs all tasks", func(l *ledger) bool { return l.on("a") == 0 && l.on("b") == 6 })
+	s.taskLog.wait(t, "b runs all tasks", func(l *taskLog) bool { return l.on("a") == 0 && l.on("b") == 6 })
 	require.False(t, s.there("/work/members/a"))
 	require.NoError(t, a.member.Close(within(t, soon)), "a repeated Close")
 }
@@ -45,7 +45,7 @@ func TestW6_CloseDoesNotWaitForEver(t *testing.T) {
 	require.NoError(t, l.add(1, a.joined(), "t"))
 	require.ErrorIs(t, a.member.Close(within(t, 200*time.Millisecond)), context.DeadlineExceeded)
 	require.NoError(t, a.result())
-	require.Empty(t, s.ledger.snapshot())
+	require.Empty(t, s.taskLog.snapshot())
 	for _, key := range []string{"members/a", "workers/a", "active/a/t", "assigned/a/t"} {
 		require.False(t, s.there("/work/"+key), key)
 	}
@@ -120,7 +120,7 @@ func TestW6_TheLastWorkerLeavesAtOnce(t *testing.T) {
 		"no other worker": func(*stage, runningLeader) <-chan error { return nil },
 		"the other worker leaves too": func(s *stage, _ runningLeader) <-chan error {
 			b := s.startMember(s.client, "b", 60*time.Second)
-			s.ledger.wait(s, "a and b share the tasks", func(l *ledger) bool { return l.on("b") == 2 })
+			s.taskLog.wait(s, "a and b share the tasks", func(l *taskLog) bool { return l.on("b") == 2 })
 			closed := make(chan error, 1)
 			go func() { closed <- b.member.Close(within(s, soon)) }()
 			return closed
@@ -136,8 +136,8 @@ func TestW6_TheLastWorkerLeavesAtOnce(t *testing.T) {
 			g := s.startLeader()
 			log := &logWatcher{text: `level=INFO msg="no other worker can take tasks, stopping the rest" worker=a tasks=`, seen: make(chan struct{})}
 			w, err := worker.New(func(ctx context.Context, task string) error {
-				s.ledger.start(task, "a/")
-				defer s.ledger.stop(task)
+				s.taskLog.start(task, "a/")
+				defer s.taskLog.stop(task)
 				<-ctx.Done()
 				return context.Cause(ctx)
 			}, worker.WithLease(60*time.Second, time.Second))
@@ -149,7 +149,7 @@ func TestW6_TheLastWorkerLeavesAtOnce(t *testing.T) {
 				_, err := g.registry.Create(t.Context(), etcd.Item{Name: fmt.Sprint(i)})
 				require.NoError(t, err)
 			}
-			s.ledger.wait(t, "a has them all", func(l *ledger) bool { return l.on("a") == 4 })
+			s.taskLog.wait(t, "a has them all", func(l *taskLog) bool { return l.on("a") == 4 })
 			other := others(s, g)
 			require.NoError(t, a.member.Close(within(t, soon)))
 			require.NoError(t, a.result())
@@ -157,7 +157,7 @@ func TestW6_TheLastWorkerLeavesAtOnce(t *testing.T) {
 			if other != nil {
 				require.NoError(t, receive(t, other))
 			}
-			require.Empty(t, s.ledger.snapshot())
+			require.Empty(t, s.taskLog.snapshot())
 			require.False(t, s.there("/work/members/a"))
 		})
 	}

@@ -28,13 +28,13 @@ func TestW7_UpdateReachesTheRunningTask(t *testing.T) {
 	s.put("t", "one")
 	s.put("other", "no worker runs it")
 	require.NoError(t, l.add(1, w, "t"))
-	s.ledger.wait(t, "t has its content", func(l *ledger) bool { return l.content["t"] == "one" })
+	s.taskLog.wait(t, "t has its content", func(l *taskLog) bool { return l.content["t"] == "one" })
 	for _, content := range []string{"two", "", "three\x00\xff"} {
 		s.put("t", content)
-		s.ledger.wait(t, "t is updated", func(l *ledger) bool { return l.content["t"] == content })
+		s.taskLog.wait(t, "t is updated", func(l *taskLog) bool { return l.content["t"] == content })
 	}
-	require.Equal(t, 1, s.ledger.started("t"), "updates in place")
-	require.NotContains(t, s.ledger.content, "other")
+	require.Equal(t, 1, s.taskLog.started("t"), "updates in place")
+	require.NotContains(t, s.taskLog.content, "other")
 }
 
 // Without an update function, the task is restarted on the same worker.
@@ -45,10 +45,10 @@ func TestW7_UpdateRestartsInPlace(t *testing.T) {
 	l.list(1, w)
 	s.put("t", "one")
 	require.NoError(t, l.add(1, w, "t"))
-	s.ledger.wait(t, "t runs", func(l *ledger) bool { return l.content["t"] == "one" })
+	s.taskLog.wait(t, "t runs", func(l *taskLog) bool { return l.content["t"] == "one" })
 	s.put("t", "two")
-	s.ledger.wait(t, "t is restarted", func(l *ledger) bool { return l.content["t"] == "two" })
-	require.Equal(t, 2, s.ledger.started("t"))
+	s.taskLog.wait(t, "t is restarted", func(l *taskLog) bool { return l.content["t"] == "two" })
+	require.Equal(t, 2, s.taskLog.started("t"))
 	require.Equal(t, []string{"t"}, l.list(2, w))
 }
 
@@ -80,7 +80,7 @@ func TestW7_NothingIsLostBetweenClaimAndWatch(t *testing.T) {
 	defer cancel()
 	require.Nil(t, l.comm.Apply(ctx, w, adds))
 	require.NoError(t, receive(t, written))
-	s.ledger.wait(t, "all have the last content", func(l *ledger) bool {
+	s.taskLog.wait(t, "all have the last content", func(l *taskLog) bool {
 		for i := range tasks {
 			if l.content[fmt.Sprint(i)] != "4" {
 				return false
@@ -100,7 +100,7 @@ func TestW7_UpdateSurvivesACutAndACompaction(t *testing.T) {
 	l.list(1, w)
 	s.put("t", "one")
 	require.NoError(t, l.add(1, w, "t"))
-	s.ledger.wait(t, "t runs", func(l *ledger) bool { return l.content["t"] == "one" })
+	s.taskLog.wait(t, "t runs", func(l *taskLog) bool { return l.content["t"] == "one" })
 	cable.Cut(netfault.Both)
 	s.put("t", "two")
 	resp, err := s.client.Put(t.Context(), "/elsewhere", "")
@@ -109,8 +109,8 @@ func TestW7_UpdateSurvivesACutAndACompaction(t *testing.T) {
 	require.NoError(t, err)
 	cable.Reset()
 	cable.Heal()
-	s.ledger.wait(t, "t is updated", func(l *ledger) bool { return l.content["t"] == "two" })
-	require.Equal(t, 1, s.ledger.started("t"))
+	s.taskLog.wait(t, "t is updated", func(l *taskLog) bool { return l.content["t"] == "two" })
+	require.Equal(t, 1, s.taskLog.started("t"))
 }
 
 // A content is read until the read succeeds. A change between the read and the watch
@@ -136,8 +136,8 @@ func TestW7_NothingIsLostBetweenReadAndWatch(t *testing.T) {
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
 	require.NoError(t, l.add(1, w, "t"))
-	s.ledger.wait(t, "t has the last content", func(l *ledger) bool { return l.content["t"] == "two" })
-	require.Equal(t, 1, s.ledger.started("t"))
+	s.taskLog.wait(t, "t has the last content", func(l *taskLog) bool { return l.content["t"] == "two" })
+	require.Equal(t, 1, s.taskLog.started("t"))
 	require.Greater(t, failures.Load(), int32(3))
 }
 
@@ -161,7 +161,7 @@ func TestW7_ContentsAreWatchedOnAStreamOfTheirOwn(t *testing.T) {
 		task := fmt.Sprint(i)
 		require.NoError(t, l.add(1, w, task))
 		s.put(task, "new")
-		s.ledger.wait(t, "the content is updated", func(l *ledger) bool { return l.content[task] == "new" })
+		s.taskLog.wait(t, "the content is updated", func(l *taskLog) bool { return l.content[task] == "new" })
 	}
 	require.EqualValues(t, 2, watches.Load())
 }
@@ -200,9 +200,9 @@ func TestE5_ClaimsOverASlowLine(t *testing.T) {
 	defer cancel()
 	require.NoError(t, errors.Join(l.comm.Apply(ctx, w, adds)...))
 	require.Equal(t, w, a.joined(), "the membership must last")
-	s.ledger.wait(t, "all run", func(l *ledger) bool { return len(l.running) == len(adds) })
+	s.taskLog.wait(t, "all run", func(l *taskLog) bool { return len(l.running) == len(adds) })
 	for _, add := range adds {
-		require.Equal(t, 1, s.ledger.started(add.Task))
+		require.Equal(t, 1, s.taskLog.started(add.Task))
 	}
 }
 
@@ -216,7 +216,7 @@ func TestE5_SlowContentsDelayNoOtherTask(t *testing.T) {
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
 	require.NoError(t, l.add(1, w, "light"))
-	s.ledger.wait(t, "light runs", func(l *ledger) bool { return len(l.running) == 1 })
+	s.taskLog.wait(t, "light runs", func(l *taskLog) bool { return len(l.running) == 1 })
 	adds := s.heavy(8)
 	cable.Throttle(netfault.Down, 256<<10) // 4 s for each content, 32 s for all
 	ctx, cancel := l.term(1, 2*soon)

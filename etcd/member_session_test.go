@@ -80,9 +80,9 @@ func TestW5_CutOffForLongerThanTheLease(t *testing.T) {
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
 	require.NoError(t, l.add(1, w, "t"))
-	s.ledger.wait(t, "t runs", func(l *ledger) bool { return len(l.running) == 1 })
+	s.taskLog.wait(t, "t runs", func(l *taskLog) bool { return len(l.running) == 1 })
 	cable.Cut(netfault.Both)
-	s.ledger.wait(t, "t has stopped", func(l *ledger) bool { return len(l.running) == 0 })
+	s.taskLog.wait(t, "t has stopped", func(l *taskLog) bool { return len(l.running) == 0 })
 	require.True(t, s.there("/work/active/a/t"), "t must stop before the lease expires")
 	s.eventually("the lease ends", func() bool { return !s.there("/work/members/a") })
 	require.False(t, s.there("/work/active/a/t"))
@@ -90,7 +90,7 @@ func TestW5_CutOffForLongerThanTheLease(t *testing.T) {
 	again := a.joined()
 	require.Greater(t, again.Incarnation, w.Incarnation)
 	require.NoError(t, l.add(2, again, "t"))
-	s.ledger.wait(t, "t runs", func(l *ledger) bool { return l.starts["t"] == 2 })
+	s.taskLog.wait(t, "t runs", func(l *taskLog) bool { return l.starts["t"] == 2 })
 }
 
 // A member whose key is deleted stops its tasks and rejoins.
@@ -103,7 +103,7 @@ func TestE4_EvictedByHand(t *testing.T) {
 	require.NoError(t, l.add(1, w, "t"))
 	_, err := s.client.Delete(t.Context(), "/work/members/a")
 	require.NoError(t, err)
-	s.ledger.wait(t, "t has stopped", func(l *ledger) bool { return len(l.running) == 0 })
+	s.taskLog.wait(t, "t has stopped", func(l *taskLog) bool { return len(l.running) == 0 })
 	require.NotEqual(t, w, a.joined())
 	require.False(t, s.there("/work/active/a/t"), "the old lease must be revoked")
 }
@@ -121,7 +121,7 @@ func TestE5_StaleAssignmentIsNotTaken(t *testing.T) {
 	l := s.elect(s.client, "l1", 5*time.Second)
 	require.Empty(t, l.list(1, w))
 	require.NoError(t, l.add(1, w, "u"))
-	require.Zero(t, s.ledger.started("t"))
+	require.Zero(t, s.taskLog.started("t"))
 }
 
 // A worker that rejoins after a disconnect deletes an assignment that was made for
@@ -152,7 +152,7 @@ func TestE5_StaleAssignmentAfterARejoin(t *testing.T) {
 	s.eventually("the assignment is deleted", func() bool { return !s.there("/work/assigned/a/t") })
 	require.Empty(t, l.list(2, after))
 	require.NoError(t, l.add(2, after, "u"))
-	require.Equal(t, 1, s.ledger.started("t"), "t must start only before the cut")
+	require.Equal(t, 1, s.taskLog.started("t"), "t must start only before the cut")
 }
 
 // A worker that joins refuses calls of earlier leaders, even if no leader has ever
@@ -266,9 +266,9 @@ func TestW5_AMemberWithoutAssignmentsThatIsCutOff(t *testing.T) {
 	process := a.worker.Incarnation()
 	epoch := s.elect(s.connect(), "l", 5*time.Second).leader.Epoch()
 	require.NoError(t, a.worker.Add(s.of(epoch), "t"))
-	s.ledger.wait(t, "t runs", func(l *ledger) bool { return len(l.running) == 1 })
+	s.taskLog.wait(t, "t runs", func(l *taskLog) bool { return len(l.running) == 1 })
 	cable.Cut(netfault.Both)
-	s.ledger.wait(t, "t has stopped", func(l *ledger) bool { return len(l.running) == 0 })
+	s.taskLog.wait(t, "t has stopped", func(l *taskLog) bool { return len(l.running) == 0 })
 	require.True(t, s.there("/work/members/a"), "t must stop before the lease expires")
 	require.ErrorIs(t, a.worker.Add(s.of(epoch), "t"), orchestrator.ErrRejected)
 	s.eventually("the lease expires", func() bool { return !s.there("/work/members/a") })

@@ -77,7 +77,7 @@ func TestE5_RefusedTaskRunsElsewhere(t *testing.T) {
 		}
 		require.Less(t, term, 2, "not running after two terms: %v", err)
 	}
-	s.ledger.wait(t, "b runs it", func(l *ledger) bool { return l.on("b") == 1 })
+	s.taskLog.wait(t, "b runs it", func(l *taskLog) bool { return l.on("b") == 1 })
 }
 
 // During an outage of etcd that is longer than the lease, everything stops. It runs
@@ -95,15 +95,15 @@ func TestE8_EtcdAway(t *testing.T) {
 		_, err := g.registry.Create(t.Context(), etcd.Item{Name: fmt.Sprint(i)})
 		require.NoError(t, err)
 	}
-	s.ledger.wait(t, "everything runs", func(l *ledger) bool { return len(l.running) == 4 })
+	s.taskLog.wait(t, "everything runs", func(l *taskLog) bool { return len(l.running) == 4 })
 	for _, cable := range cut {
 		cable.Refuse()
 	}
-	s.ledger.wait(t, "everything has stopped", func(l *ledger) bool { return len(l.running) == 0 })
+	s.taskLog.wait(t, "everything has stopped", func(l *taskLog) bool { return len(l.running) == 0 })
 	for _, cable := range cut {
 		cable.Heal()
 	}
-	s.ledger.wait(t, "everything runs", func(l *ledger) bool { return len(l.running) == 4 })
+	s.taskLog.wait(t, "everything runs", func(l *taskLog) bool { return len(l.running) == 4 })
 }
 
 // The log reports when etcd is back.

@@ -1,18 +1,5 @@
 // Package keys defines the layout of the keys in etcd under one prefix, and how
-// names are escaped in keys.
-//
-//	<prefix>format                      identifies the user of the prefix
-//	<prefix>registry/<task>             the content of a task
-//	<prefix>tasks/<task>                its settings; absent: the default
-//	<prefix>members/<worker>            attributes and incarnation, leased
-//	<prefix>workers/<worker>            its load, leased
-//	<prefix>assigned/<worker>/<task>    an assignment by the leader, leased
-//	<prefix>active/<worker>/<task>      a claim of the worker, leased
-//	<prefix>refused/<worker>/<task>     a refusal of the worker, leased
-//	<prefix>drains/<worker>             the worker must drain
-//	<prefix>term                        the number of the last term
-//	<prefix>begun                       the same, in the range that a leader watches
-//	<prefix>leader/<lease>              the candidates, the oldest of which leads
+// names are escaped in keys. The documentation of package etcd lists the keys.
 package keys
 
 import (
@@ -160,43 +147,49 @@ func (l Layout) Parse(key string) (kind Kind, worker, task string, ok bool) {
 		return Unknown, "", "", false
 	}
 	var err error
-	switch dir {
-	case "registry":
-		kind = Registry
+	switch kind = kindOf(dir); kind {
+	case Registry, Tasks:
 		task, err = Unescape(rest)
-	case "tasks":
-		kind = Tasks
-		task, err = Unescape(rest)
-	case "members":
-		kind = Member
+	case Member, Load, Drain:
 		worker, err = Unescape(rest)
-	case "workers":
-		kind = Load
-		worker, err = Unescape(rest)
-	case "drains":
-		kind = Drain
-		worker, err = Unescape(rest)
-	case "assigned":
-		kind = Assigned
+	case Assigned, Active, Refused:
 		worker, task, err = unescapeTwo(rest)
-	case "active":
-		kind = Active
-		worker, task, err = unescapeTwo(rest)
-	case "refused":
-		kind = Refused
-		worker, task, err = unescapeTwo(rest)
-	case "leader":
+	case Leader:
 		if rest == "" || strings.Trim(rest, "0123456789abcdef") != "" {
-			return Unknown, "", "", false
+			err = errors.New("not a lease")
 		}
-		return Leader, "", "", true
 	default:
-		return Unknown, "", "", false
+		err = errors.New("not a kind of key")
 	}
 	if err != nil {
 		return Unknown, "", "", false
 	}
 	return kind, worker, task, true
+}
+
+// kindOf returns the kind of the keys in a folder, or Unknown.
+func kindOf(dir string) Kind {
+	switch dir {
+	case "registry":
+		return Registry
+	case "tasks":
+		return Tasks
+	case "members":
+		return Member
+	case "workers":
+		return Load
+	case "drains":
+		return Drain
+	case "assigned":
+		return Assigned
+	case "active":
+		return Active
+	case "refused":
+		return Refused
+	case "leader":
+		return Leader
+	}
+	return Unknown
 }
 
 func unescapeTwo(s string) (worker, task string, err error) {

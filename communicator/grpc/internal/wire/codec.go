@@ -1,9 +1,6 @@
 package wire
 
-// The codecs for messages from workers. Protobuf allocates a structure for each
-// empty submessage, that is, for every two bytes. So these codecs inspect a message
-// before they decode it, and any message takes at most a few times its length in
-// memory.
+// The codecs for messages from workers. They inspect a message before they decode it.
 
 import (
 	"errors"
