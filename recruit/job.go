@@ -113,9 +113,9 @@ type run struct {
 	outcome Outcome // once ended is closed
 
 	// Guarded by Recruiter.mu until over is set, and constant from then on.
-	left bool // the caller has left the run behind
-	told bool // and this was logged
-	over bool // the job has returned
+	left   bool // the caller has left the run behind
+	logged bool // and this was logged
+	over   bool // the job has returned
 }
 
 // result is the result of a call of Do.
@@ -214,12 +214,12 @@ func (r *Recruiter) do(ctx context.Context, u *run) {
 // end counts and logs a run that has returned.
 func (r *Recruiter) end(ctx context.Context, u *run, res result) {
 	now := time.Now()
-	omitted, tell := r.conclude(u, res, now)
+	omitted, mustLog := r.conclude(u, res, now)
 	close(u.ended)
-	if tell {
+	if mustLog {
 		r.logEnd(ctx, u, res, now.Sub(u.began), omitted)
 	}
-	r.gone(u) // last, so that nothing is logged after Close has returned
+	r.deactivate(u) // last, so that nothing is logged after Close has returned
 }
 
 func (r *Recruiter) logEnd(ctx context.Context, u *run, res result, took time.Duration, omitted int) {
@@ -249,7 +249,7 @@ func (r *Recruiter) logEnd(ctx context.Context, u *run, res result, took time.Du
 
 // conclude counts a run that has returned. It reports whether to log the run, and
 // how many lines were omitted before it.
-func (r *Recruiter) conclude(u *run, res result, now time.Time) (omitted int, tell bool) {
+func (r *Recruiter) conclude(u *run, res result, now time.Time) (omitted int, mustLog bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	u.over, u.outcome = true, Done
@@ -265,16 +265,16 @@ func (r *Recruiter) conclude(u *run, res result, now time.Time) (omitted int, te
 		r.running.Add(-1)
 	}
 	if res.err == nil {
-		return 0, !u.left || u.told // log the return only if the delay was logged
+		return 0, !u.left || u.logged // log the return only if the delay was logged
 	}
 	u.outcome = Failed
 	s.Failed++
 	return u.job.failing.Take(now, "")
 }
 
-// gone removes a run from the active ones, which lets Close return after the last
+// deactivate removes a run from the active ones, which lets Close return after the last
 // run.
-func (r *Recruiter) gone(u *run) {
+func (r *Recruiter) deactivate(u *run) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.active[u.job.name]--; r.active[u.job.name] == 0 {
@@ -310,7 +310,7 @@ func (r *Recruiter) leave(ctx context.Context, u *run) Outcome {
 	if !left {
 		return u.outcome
 	}
-	if u.told { // set by abandon, and never changed again
+	if u.logged { // set by abandon, and never changed again
 		r.cfg.logger.LogAttrs(ctx, slog.LevelWarn, "job left behind",
 			slog.String("job", u.job.name), slog.Duration("took", now.Sub(u.began)), loglimit.Omitted(omitted))
 	}
@@ -318,7 +318,7 @@ func (r *Recruiter) leave(ctx context.Context, u *run) Outcome {
 }
 
 // abandon marks the run as left behind, and frees its place under the limit. left is
-// false if the run has returned. If the line may be logged now, abandon sets u.told
+// false if the run has returned. If the line may be logged now, abandon sets u.logged
 // and returns how many lines were omitted before it.
 func (r *Recruiter) abandon(u *run, now time.Time) (omitted int, left bool) {
 	r.mu.Lock()
@@ -331,6 +331,6 @@ func (r *Recruiter) abandon(u *run, now time.Time) (omitted int, left bool) {
 	u.job.stats.Running--
 	u.job.behind.Add(1)
 	r.running.Add(-1)
-	omitted, u.told = u.job.late.Take(now, "")
+	omitted, u.logged = u.job.late.Take(now, "")
 	return omitted, true
 }

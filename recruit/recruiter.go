@@ -36,13 +36,13 @@ type Recruiter struct {
 
 	// mu guards the fields below and the counts of every job. It is not held during
 	// calls of a job or of the logger, nor while waiting.
-	mu        sync.Mutex
-	installed *table // for Jobs; the same as table until Close
-	closed    bool
-	begun     uint64         // runs of all jobs, ever
-	told      uint64         // the highest result of Dismissed
-	active    map[string]int // runs under way by job, those left behind included; no zeros
-	idle      chan struct{}  // closed when closed is set and active is empty
+	mu           sync.Mutex
+	installed    *table // for Jobs; the same as table until Close
+	closed       bool
+	begun        uint64         // runs of all jobs, ever
+	maxDismissed uint64         // the highest result of Dismissed
+	active       map[string]int // runs under way by job, those left behind included; no zeros
+	idle         chan struct{}  // closed when closed is set and active is empty
 }
 
 // New returns a Recruiter without jobs. A Recruiter has no goroutine except those of
@@ -178,8 +178,8 @@ func (r *Recruiter) Jobs() []JobStats {
 func (r *Recruiter) Dismissed() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.told = max(r.told, r.calls.sum()-r.begun) // each run has been counted as a call before
-	return r.told
+	r.maxDismissed = max(r.maxDismissed, r.calls.sum()-r.begun) // each run has been counted as a call before
+	return r.maxDismissed
 }
 
 // Close stops recruiting, and waits until every run has returned and is counted and

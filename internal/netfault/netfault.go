@@ -26,13 +26,13 @@ type Proxy struct {
 	listener net.Listener
 	target   string
 
-	wg     sync.WaitGroup
-	mu     sync.Mutex
-	valves valves // settings of new connections
-	conns  []*Conn
-	refuse bool
-	closed bool
-	news   chan struct{} // closed and replaced at each connection
+	wg        sync.WaitGroup
+	mu        sync.Mutex
+	valves    valves // settings of new connections
+	conns     []*Conn
+	refuse    bool
+	closed    bool
+	connected chan struct{} // closed and replaced at each connection
 }
 
 // New returns a proxy on a free port of 127.0.0.1 for the server at target, a
@@ -42,7 +42,7 @@ func New(target string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{listener: l, target: target, valves: newValves(), news: make(chan struct{})}
+	p := &Proxy{listener: l, target: target, valves: newValves(), connected: make(chan struct{})}
 	p.wg.Go(p.accept)
 	return p, nil
 }
@@ -103,7 +103,7 @@ func (p *Proxy) Conns() []*Conn {
 func (p *Proxy) Connected() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.news
+	return p.connected
 }
 
 // Close stops listening, resets all connections and waits until they have ended.
@@ -163,8 +163,8 @@ func (p *Proxy) add(c *Conn) bool {
 	}
 	c.valves = p.valves.clone()
 	p.conns = append(p.conns, c)
-	close(p.news)
-	p.news = make(chan struct{})
+	close(p.connected)
+	p.connected = make(chan struct{})
 	return true
 }
 
