@@ -120,43 +120,10 @@ func (d *demand) needOpen() {
 	d.wanted, d.hasSurplus = wanted, all < 0
 }
 
-// rows holds a list of tasks for each worker.
-type rows struct {
-	start []int32
-	items []int32
-}
-
-func (r *rows) reset() { r.start = r.start[:0] }
-
-func (r *rows) row(w int32) []int32 {
-	if len(r.start) == 0 {
-		return nil
-	}
-	return r.items[r.start[w]:r.start[w+1]]
-}
-
-// fill sorts pairs by worker, in time linear in their number.
-func (r *rows) fill(workers int, pairs []Pair) {
-	r.start = sized(r.start, workers+1)
-	r.items = sized(r.items, len(pairs))
-	for _, f := range pairs {
-		r.start[f.Worker+1]++
-	}
-	for w := range workers {
-		r.start[w+1] += r.start[w]
-	}
-	for _, f := range pairs {
-		r.items[r.start[f.Worker]] = f.Task
-		r.start[f.Worker]++
-	}
-	copy(r.start[1:], r.start[:workers])
-	r.start[0] = 0
-}
-
 // pin marks the pinned copies, which count in the load and do not move, and counts them
-// by task and by worker. Those on
-// draining workers count as copies that stay. O(tasks + workers + pinned copies),
-// and a pass over each list with a pinned task that it names twice.
+// by task and by worker. Those on draining workers count as copies that stay. O(tasks +
+// workers + pinned copies), and a pass over each list with a pinned task that it names
+// twice.
 func (d *demand) pin() {
 	if d.Pinned == nil {
 		return
