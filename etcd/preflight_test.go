@@ -377,14 +377,13 @@ func TestE1_TLS(t *testing.T) {
 	open := startServer(t, embed.Config{})
 	oneWay := startServer(t, embed.Config{TLS: &embed.TLS{CertFile: certFile, KeyFile: keyFile}})
 	trusted := &tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{clientCert}}
-	var attempts sync.WaitGroup // at the same time, because each takes the whole timeout
-	checks := make(chan func(), 10)
 	mutual := hostPort(s) + " speaks TLS and requires a client certificate"
-	for name, x := range map[string]struct {
+	type attempt struct {
 		endpoint string
 		cfg      *tls.Config
 		why      string
-	}{
+	}
+	attempts := map[string]attempt{
 		"no client certificate":              {s.Endpoint(), &tls.Config{RootCAs: ca.pool}, mutual},
 		"a stranger's certificate":           {s.Endpoint(), &tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{strangerCert}}, mutual},
 		"an authority that is not trusted":   {s.Endpoint(), &tls.Config{RootCAs: stranger.pool, Certificates: []tls.Certificate{clientCert}}, "certificate signed by unknown authority"},
@@ -393,28 +392,31 @@ func TestE1_TLS(t *testing.T) {
 		"TLS to plaintext":                   {hostPort(open), trusted, hostPort(open) + " speaks plaintext but the client TLS"},
 		"TLS by the scheme of the endpoint":  {"https://" + hostPort(open), nil, hostPort(open) + " speaks plaintext but the client TLS"},
 		"plaintext by the endpoint's scheme": {"http://" + hostPort(oneWay), trusted, hostPort(oneWay) + " speaks TLS but the client plaintext"},
-	} {
+	}
+	type result struct {
+		name string
+		err  error
+	}
+	results := make(chan result, len(attempts)) // at the same time, because each takes the whole timeout
+	for name, x := range attempts {
 		cfg := clientConfig(x.endpoint)
 		cfg.TLS = x.cfg
 		r := newRegistry(t, newClient(t, cfg), etcd.WithDialTimeout(time.Second))
-		attempts.Go(func() {
+		go func() {
 			_, err := r.Get(t.Context(), "a")
 			// The endpoint is asked for a second at most, in which a busy machine may not
 			// answer. Only then may the error say no more than that.
 			for began := time.Now(); errors.Is(err, etcd.ErrUnreachable) && !strings.Contains(err.Error(), x.why) && time.Since(began) < soon; {
 				_, err = r.Get(t.Context(), "a")
 			}
-			checks <- func() {
-				require.ErrorIs(t, err, etcd.ErrUnreachable, name)
-				require.ErrorContains(t, err, x.endpoint, name)
-				require.ErrorContains(t, err, x.why, name)
-			}
-		})
+			results <- result{name, err}
+		}()
 	}
-	attempts.Wait()
-	close(checks)
-	for check := range checks {
-		check()
+	for range attempts {
+		got := <-results
+		require.ErrorIs(t, got.err, etcd.ErrUnreachable, got.name)
+		require.ErrorContains(t, got.err, attempts[got.name].endpoint, got.name)
+		require.ErrorContains(t, got.err, attempts[got.name].why, got.name)
 	}
 }
 
