@@ -24,7 +24,7 @@ type grpcConfig struct {
 	rounds   int           // of steady terms at size
 	fewer    int           // and of steady terms with other numbers of tasks
 	lost     int           // number of workers lost
-	patience time.Duration // time limit for one event
+	timeout  time.Duration // time limit for one event
 }
 
 // contentBytes is the length of each task's content in bytes.
@@ -142,7 +142,7 @@ type grpcDriver struct {
 
 // within bounds the time of one event.
 func (p *grpcDriver) within() (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(p.ctx, p.cfg.patience, fmt.Errorf("not done after %v", p.cfg.patience))
+	return context.WithTimeoutCause(p.ctx, p.cfg.timeout, fmt.Errorf("not done after %v", p.cfg.timeout))
 }
 
 // counts holds the counters at one moment.
@@ -266,7 +266,7 @@ func (p *grpcDriver) settled(after int) error {
 // steady measures terms without changes and, in the pause after each, the floor.
 func (p *grpcDriver) steady(floor *bareCalls, rounds int) (steadyTerms, error) {
 	s := steadyTerms{tasks: p.tasks, workers: p.members}
-	ctx, cancel := context.WithTimeoutCause(p.ctx, p.cfg.patience+4*time.Duration(rounds)*p.cfg.interval,
+	ctx, cancel := context.WithTimeoutCause(p.ctx, p.cfg.timeout+4*time.Duration(rounds)*p.cfg.interval,
 		errors.New("the terms take too long"))
 	defer cancel()
 	if _, _, err := p.nextTerm(ctx); err != nil { // lists the tasks that started since the last term

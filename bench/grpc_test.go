@@ -21,7 +21,7 @@ func TestOverGRPC(t *testing.T) {
 	cfg.log = t.Logf
 	cfg.grpc = grpcConfig{
 		size: size{20, 2, 1}, others: []int{10, 40}, lease: 2 * time.Second, interval: 100 * time.Millisecond,
-		colds: 1, rounds: 3, fewer: 2, lost: 1, patience: time.Minute,
+		colds: 1, rounds: 3, fewer: 2, lost: 1, timeout: time.Minute,
 	}
 	r, err := measureGRPC(t.Context(), cfg)
 	require.NoError(t, err)

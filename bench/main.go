@@ -184,7 +184,7 @@ func full() config {
 		etcd: etcdConfig{size: medium, lease: 10 * time.Second, colds: 3, steady: 21, contents: 100, events: 3},
 		grpc: grpcConfig{
 			size: small, others: []int{10_000, 1_000_000}, lease: 10 * time.Second, interval: time.Second,
-			colds: 2, rounds: 15, fewer: 5, lost: 2, patience: 2 * time.Minute,
+			colds: 2, rounds: 15, fewer: 5, lost: 2, timeout: 2 * time.Minute,
 		},
 		reaction: reactionConfig{
 			over: []transport{
@@ -192,7 +192,7 @@ func full() config {
 				{grpcTransport, medium, 100, 10 * time.Second, time.Second, startGRPCSystem},
 				{etcdTransport, medium, 100, 10 * time.Second, 2 * time.Second, startEtcdSystem},
 			},
-			rounds: 100, interval: time.Second, patience: 2 * time.Minute,
+			rounds: 100, interval: time.Second, timeout: 2 * time.Minute,
 		},
 		log: func(format string, args ...any) {
 			fmt.Fprintf(os.Stderr, "%6.1f s  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
@@ -212,9 +212,9 @@ func short() config {
 	cfg.etcd = etcdConfig{size: size{200, 4, 1}, lease: 2 * time.Second, colds: 1, steady: 3, contents: 10, events: 1}
 	cfg.grpc = grpcConfig{
 		size: size{200, 4, 1}, others: []int{20, 400}, lease: 2 * time.Second, interval: 100 * time.Millisecond,
-		colds: 1, rounds: 3, fewer: 3, lost: 1, patience: time.Minute,
+		colds: 1, rounds: 3, fewer: 3, lost: 1, timeout: time.Minute,
 	}
-	cfg.reaction.rounds, cfg.reaction.interval, cfg.reaction.patience = 2, 500*time.Millisecond, time.Minute
+	cfg.reaction.rounds, cfg.reaction.interval, cfg.reaction.timeout = 2, 500*time.Millisecond, time.Minute
 	for i := range cfg.reaction.over {
 		t := &cfg.reaction.over[i]
 		t.size, t.restarts = size{200, 4, 1}, 2

@@ -33,7 +33,7 @@ type reactionConfig struct {
 	over     []transport
 	rounds   int           // of every event except restarts
 	interval time.Duration // of Run
-	patience time.Duration // time limit for one event
+	timeout  time.Duration // time limit for one event
 }
 
 // transport is a system to measure. Its size includes the worker that joins.
@@ -133,7 +133,7 @@ type observer struct {
 
 // within bounds the time of one event.
 func (o *observer) within() (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(o.ctx, o.patience, fmt.Errorf("not done after %v", o.patience))
+	return context.WithTimeoutCause(o.ctx, o.timeout, fmt.Errorf("not done after %v", o.timeout))
 }
 
 // pause waits for a random time up to limit, so that changes come at any moment

@@ -66,9 +66,9 @@ func newContents(ctx context.Context, client *clientv3.Client, id identity, log 
 // ends, and doubles the timeout after each attempt that exceeds it. So it succeeds
 // even on a slow connection.
 func (c *contents) read(ctx context.Context, task string) (content, error) {
-	patience := c.attempt
+	timeout := c.attempt
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		got, err := c.try(ctx, task, patience)
+		got, err := c.try(ctx, task, timeout)
 		if err == nil {
 			return got, nil
 		}
@@ -77,7 +77,7 @@ func (c *contents) read(ctx context.Context, task string) (content, error) {
 		}
 		c.log.Warn("content not read, retrying", "task", task, "err", err)
 		if errors.Is(err, context.DeadlineExceeded) {
-			patience *= 2
+			timeout *= 2
 		}
 		if !backoff.Sleep(ctx, pause) {
 			return content{}, context.Cause(ctx)
@@ -86,13 +86,13 @@ func (c *contents) read(ctx context.Context, task string) (content, error) {
 }
 
 // try reads a content once, after waiting for its turn.
-func (c *contents) try(ctx context.Context, task string, patience time.Duration) (content, error) {
+func (c *contents) try(ctx context.Context, task string, timeout time.Duration) (content, error) {
 	leave, err := c.limiter.enter(ctx)
 	if err != nil {
 		return content{}, err
 	}
 	defer leave()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	resp, err := c.client.Get(ctx, c.layout.Registry(task))
 	switch {

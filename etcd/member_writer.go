@@ -231,9 +231,9 @@ func (w *writer) forget(writes []claimOp) (ops []clientv3.Op) {
 // commit makes a transaction and repeats it until etcd has answered. After a timeout
 // it doubles the next one, so that it succeeds even on a slow connection.
 func (w *writer) commit(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
-	patience := w.attempt
+	timeout := w.attempt
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, w.attempt) {
-		resp, err := w.try(ctx, ops, patience)
+		resp, err := w.try(ctx, ops, timeout)
 		switch {
 		case err == nil && resp.Header.ClusterId != w.id.cluster:
 			return nil, fmt.Errorf("%w: %w", errEvicted, ErrClusterChanged)
@@ -247,7 +247,7 @@ func (w *writer) commit(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnRe
 			return nil, context.Cause(ctx)
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
-			patience *= 2
+			timeout *= 2
 		}
 		w.log.Warn("write not answered, retrying", "worker", w.id.name, "err", err)
 		if !backoff.Sleep(ctx, pause) {
@@ -256,8 +256,8 @@ func (w *writer) commit(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnRe
 	}
 }
 
-func (w *writer) try(ctx context.Context, ops []clientv3.Op, patience time.Duration) (*clientv3.TxnResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (w *writer) try(ctx context.Context, ops []clientv3.Op, timeout time.Duration) (*clientv3.TxnResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	resp, err := w.client.Txn(ctx).If(w.id.stillMember()).Then(ops...).Commit()
 	if err != nil && ctx.Err() != nil {

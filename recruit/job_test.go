@@ -228,9 +228,9 @@ func TestS3_CloseWaitsForWhatRuns(t *testing.T) {
 		r := always(t, func(context.Context) error { <-let; return nil })
 		require.Equal(t, recruit.Overdue, r.Enlist(t.Context()))
 
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("no patience"))
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("no timeout"))
 		defer cancel()
-		require.EqualError(t, r.Close(ctx), `close recruiter: runs have not returned: 1 of "x": no patience`)
+		require.EqualError(t, r.Close(ctx), `close recruiter: runs have not returned: 1 of "x": no timeout`)
 		require.Equal(t, recruit.Dismissed, r.Enlist(t.Context()))
 		require.ErrorIs(t, r.Install("y", 0.5, recruit.JobFunc(nothing)), recruit.ErrClosed)
 
@@ -257,8 +257,8 @@ func TestS3_CloseNamesWhatRuns(t *testing.T) {
 		require.NoError(t, r.Install("other", 0.125, recruit.JobFunc(nothing)))
 
 		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(errors.New("no patience"))
-		require.EqualError(t, r.Close(ctx), `close recruiter: runs have not returned: 2 of "slow", 1 of "stuck": no patience`)
+		cancel(errors.New("no timeout"))
+		require.EqualError(t, r.Close(ctx), `close recruiter: runs have not returned: 2 of "slow", 1 of "stuck": no timeout`)
 		close(let)
 		require.NoError(t, r.Close(t.Context()))
 	})

@@ -61,8 +61,8 @@ func (l *link) adopt(before *link) {
 const lastAnswers = time.Second
 
 // close closes the connection when the calls on it have ended, and ends them after
-// patience. No call begins any more.
-func (l *link) close(patience time.Duration) {
+// timeout. No call begins any more.
+func (l *link) close(timeout time.Duration) {
 	l.mu.Lock()
 	conn := l.conn
 	l.conn, l.closed = nil, true
@@ -76,7 +76,7 @@ func (l *link) close(patience time.Duration) {
 	if conn == nil {
 		return
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-idle:

@@ -18,12 +18,12 @@ import (
 var ErrFolderInUse = errors.New("data folder in use by another server")
 
 const (
-	folderPatience = 3 * time.Second // wait for a server that is stopping
-	folderPause    = 50 * time.Millisecond
+	folderTimeout = 3 * time.Second // wait for a server that is stopping
+	folderPause   = 50 * time.Millisecond
 )
 
 // takeFolder creates the folder if necessary, and locks it until the returned file
-// is closed. If another server uses it, takeFolder waits for folderPatience.
+// is closed. If another server uses it, takeFolder waits for folderTimeout.
 //
 // etcd has its own lock, but waits for it without limit.
 func takeFolder(ctx context.Context, dir string) (*fileutil.LockedFile, error) {
@@ -32,8 +32,8 @@ func takeFolder(ctx context.Context, dir string) (*fileutil.LockedFile, error) {
 	}
 	tick := time.NewTicker(folderPause)
 	defer tick.Stop()
-	patience := time.NewTimer(folderPatience)
-	defer patience.Stop()
+	timeout := time.NewTimer(folderTimeout)
+	defer timeout.Stop()
 	for {
 		lock, err := tryFolder(dir)
 		if err == nil || !errors.Is(err, ErrFolderInUse) {
@@ -41,7 +41,7 @@ func takeFolder(ctx context.Context, dir string) (*fileutil.LockedFile, error) {
 		}
 		select {
 		case <-tick.C:
-		case <-patience.C:
+		case <-timeout.C:
 			return nil, fmt.Errorf("%w: %s", ErrFolderInUse, dir)
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %s: %w", ErrFolderInUse, dir, context.Cause(ctx))

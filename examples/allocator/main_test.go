@@ -44,8 +44,8 @@ func TestMain(m *testing.M) {
 const (
 	lease    = 2 * time.Second // the shortest that etcd grants
 	interval = time.Second
-	// patience is the time limit for immediate events on a busy machine.
-	patience = 20 * time.Second
+	// timeout is the time limit for immediate events on a busy machine.
+	timeout = 20 * time.Second
 )
 
 // work is an item in the API's answers.
@@ -283,7 +283,7 @@ func TestAway_IsSaid(t *testing.T) {
 // held returns the keys and values in etcd under a prefix.
 func held(t *testing.T, c *clientv3.Client, prefix string) map[string]string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	got, err := c.Get(ctx, prefix, clientv3.WithPrefix())
 	require.NoError(t, err)
@@ -374,7 +374,7 @@ func TestLeave_WaitsForNoLease(t *testing.T) {
 	require.Zero(t, a.count("no other process stays"), a.text())
 	for _, p := range fleet {
 		p.line("a left after draining")
-		require.Eventually(t, func() bool { return p.count(" leads, epoch") > 1 }, patience, interval/20, p.name)
+		require.Eventually(t, func() bool { return p.count(" leads, epoch") > 1 }, timeout, interval/20, p.name)
 	}
 
 	// The remaining processes leave at the same time. None waits for two leases.

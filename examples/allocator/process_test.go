@@ -69,7 +69,7 @@ func launch(t *testing.T, name string, args ...string) *process {
 	p := &process{
 		t: t, name: name, done: make(chan struct{}),
 		cmd:    exec.CommandContext(t.Context(), os.Args[0], args...),
-		client: &http.Client{Transport: transport, Timeout: patience},
+		client: &http.Client{Transport: transport, Timeout: timeout},
 	}
 	p.cmd.Env = append(os.Environ(), runEnv+"=1")
 	stdin, err := p.cmd.StdinPipe() // open until this process ends
@@ -117,7 +117,7 @@ func (p *process) ended() error {
 	select {
 	case <-p.done:
 		return p.err
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		p.t.Fatalf("%s has not ended", p.name)
 		return nil
 	}
@@ -161,7 +161,7 @@ func (p *process) until(holds func() bool, otherwise func() string) {
 	p.t.Helper()
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
-	over := time.After(patience)
+	over := time.After(timeout)
 	for !holds() {
 		select {
 		case <-again.C:

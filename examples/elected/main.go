@@ -35,8 +35,8 @@ const (
 	// lease is the lease of the leader and of each worker. It is short to keep the run
 	// short.
 	lease = 2 * time.Second
-	// patience is the longest time for the whole run.
-	patience = 2 * time.Minute
+	// timeout is the longest time for the whole run.
+	timeout = 2 * time.Minute
 )
 
 func main() {
@@ -74,7 +74,7 @@ func say(words ...string) {
 
 // run starts etcd, and runs the demonstration on it.
 func run(ctx context.Context, out io.Writer) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	server, err := embed.Start(ctx, embed.Config{NoFsync: true})
 	if err != nil {

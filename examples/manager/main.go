@@ -39,8 +39,8 @@ const (
 	lookEvery = 50 * time.Millisecond
 	// watchTime is how long the logs are followed before the next event.
 	watchTime = 2 * time.Second
-	// patience is the longest time to wait for anything.
-	patience = 30 * time.Second
+	// timeout is the longest time to wait for anything.
+	timeout = 30 * time.Second
 )
 
 func main() {
@@ -342,15 +342,15 @@ func (d *demonstration) end() {
 }
 
 // until calls done repeatedly until it returns nil. It fails if the manager or a
-// worker process ends, or after patience with the last error.
+// worker process ends, or after timeout with the last error.
 func (d *demonstration) until(ctx context.Context, done func() error) error {
 	for began := time.Now(); ; {
 		err := done()
 		if err == nil {
 			return nil
 		}
-		if time.Since(began) > patience {
-			return fmt.Errorf("after %v: %w", patience, err)
+		if time.Since(began) > timeout {
+			return fmt.Errorf("after %v: %w", timeout, err)
 		}
 		if !pause(ctx, lookEvery) {
 			return context.Cause(ctx)

@@ -33,8 +33,8 @@ const (
 	termEvery   = 250 * time.Millisecond
 	callTimeout = time.Second
 	gracePeriod = 2 * time.Second
-	// patience is the longest time for the fleet to settle before the program fails.
-	patience = 20 * time.Second
+	// timeout is the longest time for the fleet to settle before the program fails.
+	timeout = 20 * time.Second
 )
 
 func main() {
@@ -172,8 +172,8 @@ func (l *leader) demonstrate(ctx context.Context, lasts time.Duration) error {
 				if e.settle != nil {
 					e.settle()
 				}
-			case time.Since(began) > patience:
-				return fmt.Errorf("the fleet has not settled after %v:\n%v", patience, l.LastPlan())
+			case time.Since(began) > timeout:
+				return fmt.Errorf("the fleet has not settled after %v:\n%v", timeout, l.LastPlan())
 			}
 		}
 		l.log.Say("longest time without a probe of an endpoint: %s", l.site.longestGap())

@@ -169,7 +169,7 @@ func (l Limits) withDefaults() Limits {
 // Timeouts of a request for the store, or for memory. A readiness probe is expected
 // to be fast, so its timeout is shorter.
 const (
-	patience      = 3 * time.Second
+	timeout       = 3 * time.Second
 	readyPatience = time.Second
 )
 

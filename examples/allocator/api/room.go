@@ -46,7 +46,7 @@ func take(ctx context.Context, from *semaphore.Weighted, room int64) (keep func(
 // function that releases the room, like that of take. If within fails, it holds no
 // room.
 func (a *api) within(r *http.Request, room int64, f func(context.Context) error) (keep func(bytes int64), err error) {
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
 	if keep, err = take(ctx, a.read, room); err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (a *api) receive(w http.ResponseWriter, r *http.Request) (content []byte, f
 	case size < 0:
 		size = MaxContent + 1 // one more than allowed
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	keep, err := take(ctx, a.received, size)
 	cancel()
 	if err != nil {

@@ -237,7 +237,7 @@ func (silent) Workers(ctx context.Context) ([]api.Worker, error) { return nil, n
 func (silent) Leader(ctx context.Context) (string, uint64, error) { return "", 0, never(ctx) }
 
 func TestAway_RequestsFailWithinSeconds(t *testing.T) {
-	for request, patience := range map[string]time.Duration{
+	for request, timeout := range map[string]time.Duration{
 		"GET /work": 3 * time.Second, "POST /work": 3 * time.Second, "GET /work/a": 3 * time.Second,
 		"PUT /work/a": 3 * time.Second, "DELETE /work/a": 3 * time.Second, "GET /workers": 3 * time.Second,
 		"GET /readyz": time.Second,
@@ -251,7 +251,7 @@ func TestAway_RequestsFailWithinSeconds(t *testing.T) {
 			require.Equal(t, http.StatusServiceUnavailable, recorder.Code, request)
 			require.Contains(t, recorder.Body.String(), "does not answer")
 			require.Equal(t, "1", recorder.Header().Get("Retry-After"))
-			require.Equal(t, patience, time.Since(began), request)
+			require.Equal(t, timeout, time.Since(began), request)
 		})
 	}
 }

@@ -19,10 +19,10 @@ const (
 	// maxPending is the number of pending connections: not accepted yet, or refused
 	// and about to be told.
 	maxPending = 1024
-	// patience is how long a pending connection may keep the server waiting for its
-	// next bytes while others wait behind it. firstPatience is the limit for its
+	// maxSilence is how long a pending connection may keep the server waiting for its
+	// next bytes while others wait behind it. firstSilence is the limit for its
 	// first bytes, which a client sends together with the last step of connecting.
-	patience, firstPatience = 250 * time.Millisecond, 50 * time.Millisecond
+	maxSilence, firstSilence = 250 * time.Millisecond, 50 * time.Millisecond
 	// maxAdmitted is the number of connections besides the pending ones, and
 	// maxPerName their number for each name in one certificate. maxPerName does not
 	// apply without TLS.
@@ -146,9 +146,9 @@ func (l *connLimiter) slow() (slow *limitedConn, wait time.Duration) {
 	if l.pending.Len() < maxPending {
 		return nil, 0
 	}
-	wait, now := firstPatience, time.Since(l.began)
+	wait, now := firstSilence, time.Since(l.began)
 	for c := range l.inOrder() {
-		left, waiting := c.patience(now)
+		left, waiting := c.timeLeft(now)
 		if waiting && left <= 0 {
 			return c, 0
 		}
@@ -211,14 +211,14 @@ type limitedConn struct {
 	closing  sync.Once
 }
 
-// patience returns how much longer a pending connection may be silent, and whether a
+// timeLeft returns how much longer a pending connection may be silent, and whether a
 // read waits for it at all.
-func (c *limitedConn) patience(now time.Duration) (left time.Duration, waiting bool) {
+func (c *limitedConn) timeLeft(now time.Duration) (left time.Duration, waiting bool) {
 	since := time.Duration(c.silent.Load())
 	if c.heard.Load() {
-		return since + patience - now, since > 0
+		return since + maxSilence - now, since > 0
 	}
-	return since + firstPatience - now, since > 0
+	return since + firstSilence - now, since > 0
 }
 
 // Read notes since when the connection keeps the server waiting, while it is pending.

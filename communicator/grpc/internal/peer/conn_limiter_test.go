@@ -109,18 +109,18 @@ func TestR3_SilentConnectionsMakeWay(t *testing.T) {
 		late := p.connect()
 		for range 10 {
 			echo(t, before)
-			time.Sleep(firstPatience / 10)
+			time.Sleep(firstSilence / 10)
 		}
 		_, err = late.Write([]byte{1})
 		require.NoError(t, err)
 		echo(t, late)
-		require.LessOrEqual(t, time.Since(began), (flood/maxPending+2)*firstPatience)
+		require.LessOrEqual(t, time.Since(began), (flood/maxPending+2)*firstSilence)
 		for range flood {
 			require.Error(t, <-refused)
 			pending, _ := g.counts()
 			require.LessOrEqual(t, pending, maxPending)
 		}
-		require.LessOrEqual(t, time.Since(began), (flood/maxPending+2)*firstPatience+handshakeTimeout)
+		require.LessOrEqual(t, time.Since(began), (flood/maxPending+2)*firstSilence+handshakeTimeout)
 		echo(t, before)
 		echo(t, late)
 
