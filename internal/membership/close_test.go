@@ -233,6 +233,7 @@ func TestW6_TheLastWorkerLeavesAtOnce(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, m.runner.Close(t.Context()))
 		require.Equal(t, began, time.Now())
+		require.True(t, m.ended())
 		require.NoError(t, m.err)
 		require.Empty(t, m.worker.Status())
 		require.Equal(t, 1, m.said(`level=INFO msg="no other worker can take tasks, stopping the rest" worker=w tasks=2 first=a`))
