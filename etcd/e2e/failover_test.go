@@ -35,18 +35,20 @@ func TestE2_AnotherLeads(t *testing.T) {
 	c := startCluster(t, 5, tasks, usual)
 	c.Wait("all tasks run", time.Minute, func() bool { return c.settled(tasks) })
 
-	var took []time.Duration
+	waited := proctest.MeasureWaiting(t)
+	var took, computing []time.Duration // computing is without the waits for a processor
 	for range max(1, *rounds/10) {
 		leader, epoch := c.leading()
 		asleep := c.nodes[(slices.Index(c.nodes, leader)+1)%len(c.nodes)]
 		before := c.Look()
 		asleep.Pause()
-		killed := time.Now()
+		killed, waitedBefore := time.Now(), waited()
 		leader.Kill()
 		c.Wait("half a lease", time.Minute, func() bool { return time.Since(killed) > usual.Lease/2 })
 		asleep.Resume()
-		c.awaitSuccessor(epoch, usual.Lease+time.Second-time.Since(killed))
+		c.awaitSuccessor(epoch, time.Minute)
 		took = append(took, time.Since(killed))
+		computing = append(computing, time.Since(killed)-(waited()-waitedBefore))
 		c.Wait("the tasks of the dead node run elsewhere", 2*usual.Lease, func() bool { return c.settled(tasks) })
 		for task, where := range c.Look() {
 			if before[task][0] != leader.Name {
@@ -59,27 +61,30 @@ func TestE2_AnotherLeads(t *testing.T) {
 		require.Empty(t, c.History.Overlaps())
 	}
 	proctest.Report(t, "SIGKILL to the next leader", took)
+	require.Less(t, slices.Max(computing), usual.Lease+time.Second)
 }
 
 // TestE2_ResigningHandsOver lets the leader leave with SIGTERM.
 func TestE2_ResigningHandsOver(t *testing.T) {
 	c := startCluster(t, 3, 30, usual)
 	c.Wait("all tasks run", time.Minute, func() bool { return c.settled(30) })
-	var took []time.Duration
+	waited := proctest.MeasureWaiting(t)
+	var took, computing []time.Duration // computing is without the waits for a processor
 	for range max(1, *rounds/10) {
 		leader, epoch := c.leading()
 		c.quiet(2 * c.settings.Interval)
-		left := time.Now()
+		left, before := time.Now(), waited()
 		leader.Leave()
 		c.awaitSuccessor(epoch, time.Minute)
 		took = append(took, time.Since(left))
+		computing = append(computing, time.Since(left)-(waited()-before))
 		c.Wait("its tasks have moved", time.Minute, func() bool { return c.settled(30) && !leader.Alive() })
 		leader.Start()
 		c.Wait("the node is back", time.Minute, func() bool { return c.settled(30) })
 		require.Empty(t, c.History.Overlaps())
 	}
 	proctest.Report(t, "SIGTERM to the next leader", took)
-	require.Less(t, slices.Max(took), 200*time.Millisecond)
+	require.Less(t, slices.Max(computing), 200*time.Millisecond)
 }
 
 // TestE8_EtcdGoesAway kills etcd for three leases, or 300 ms for each round if that is

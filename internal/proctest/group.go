@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -156,4 +158,32 @@ func Report(t testing.TB, what string, took []time.Duration) {
 	slices.Sort(took)
 	t.Logf("%s: median %v, maximum %v, of %d", what,
 		took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond), len(took))
+}
+
+// MeasureWaiting measures how long a process that wants to run must wait for a processor,
+// from now until the end of the test. waited returns the sum so far: it is almost 0 on a
+// quiet machine. A test subtracts it from the time that something took.
+func MeasureWaiting(t testing.TB) (waited func() time.Duration) {
+	const every, slack = 10 * time.Millisecond, 2 * time.Millisecond
+	var sum atomic.Int64
+	done := make(chan struct{})
+	var measuring sync.WaitGroup
+	measuring.Go(func() {
+		for {
+			began := time.Now()
+			select {
+			case <-done:
+				return
+			case <-time.After(every):
+			}
+			if late := time.Since(began) - every - slack; late > 0 {
+				sum.Add(int64(late))
+			}
+		}
+	})
+	t.Cleanup(func() {
+		close(done)
+		measuring.Wait()
+	})
+	return func() time.Duration { return time.Duration(sum.Load()) }
 }
