@@ -2,9 +2,7 @@ package main
 
 import (
 	"os"
-	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -25,9 +23,7 @@ func TestElected(t *testing.T) {
 	require.Empty(t, p.Stderr.String(), out)
 	require.Contains(t, out, "c2 leads")
 	require.Contains(t, out, "no task ever ran twice")
-	for line := range strings.Lines(out) {
-		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
-	}
+	stagetest.CheckWidth(t, out)
 }
 
 func TestInterrupted(t *testing.T) {

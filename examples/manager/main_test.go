@@ -10,7 +10,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -29,9 +28,7 @@ func TestManager(t *testing.T) {
 	p := stagetest.Start(t, ".")
 	out := p.Wait(t, 0)
 	require.Empty(t, p.Stderr.String(), "no warnings")
-	for line := range strings.Lines(out) {
-		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
-	}
+	stagetest.CheckWidth(t, out)
 
 	chapters := strings.Split(out, "\n\n")
 	require.Len(t, chapters, 7, out)

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -29,9 +28,7 @@ func TestQuickstart(t *testing.T) {
 	p := stagetest.Start(t, ".", "-duration", "0s")
 	out := p.Wait(t, 0)
 	require.Empty(t, p.Stderr.String())
-	for line := range strings.Lines(out) {
-		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
-	}
+	stagetest.CheckWidth(t, out)
 	out = strings.ReplaceAll(out, "\n           ", " ") // broken lines
 
 	// 24 endpoints with two instances make 12 for each of four workers.

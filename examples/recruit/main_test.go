@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -25,9 +24,7 @@ func TestS6_TheProgramCollectsAndReports(t *testing.T) {
 	text := p.Wait(t, 0)
 	t.Log("\n" + text)
 	require.Empty(t, p.Stderr.String())
-	for line := range strings.Lines(text) {
-		require.LessOrEqual(t, utf8.RuneCountInString(line), 81, line)
-	}
+	stagetest.CheckWidth(t, text)
 	require.Contains(t, text, "a stand-in for Redis in this process; 300 requests a second")
 	require.Positive(t, number(t, text, `(\d+) requests to each service`))
 	require.Positive(t, number(t, text, `expire +recruited (\d+) requests`))

@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/f8949c05/orchestrator/examples/internal/stage"
 )
@@ -81,4 +83,14 @@ func (p *Program) Wait(t testing.TB, code int) string {
 		t.Fatalf("exit code %d, want %d:\n%s%s", got, code, &p.seen, &p.Stderr)
 	}
 	return p.seen.String()
+}
+
+// CheckWidth checks that each line of an output fits into a terminal of 80 columns.
+func CheckWidth(t testing.TB, out string) {
+	t.Helper()
+	for line := range strings.Lines(out) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
 }
