@@ -158,7 +158,7 @@ func TestW5_TheLastResortIsCalledOnceWithRunningTasks(t *testing.T) {
 	})
 }
 
-func TestW5_GiveUpStopsImmediately(t *testing.T) {
+func TestW5_EndLeaseStopsImmediately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var left []string
 		var at time.Time
@@ -234,7 +234,7 @@ func TestW5_WhenTheLastResortIsCalled(t *testing.T) {
 	}
 }
 
-func TestW5_GiveUpWhileAddsWait(t *testing.T) {
+func TestW5_EndLeaseWhileAddsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := leased(t, stubborn(time.Second, new(int)), worker.WithReadiness(), worker.WithSlots(2))
 		answers := make(chan error, 3)
@@ -349,7 +349,7 @@ func TestW5_CheckReadsTheClock(t *testing.T) {
 	})
 }
 
-func TestW5_CheckAfterGiveUp(t *testing.T) {
+func TestW5_CheckAfterEndLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		contexts := make(chan context.Context, 2)
 		run := func(ctx context.Context, _ string) error {
