@@ -17,6 +17,12 @@ import (
 // identifies a manager: orchestrator://manager.
 const ManagerURI = identity.ManagerURI
 
+// ReplicaURI is the URI among a certificate's subject alternative names that identifies
+// one of several equal processes, as package replica has them: it is a manager, and the
+// worker of every name. Use it, or a function of [WithIdentities] that returns it, only
+// where every holder of such a certificate may do everything.
+const ReplicaURI = identity.ReplicaURI
+
 // WorkerURI returns the URI among a certificate's subject alternative names that
 // identifies the worker of a name: orchestrator://worker/NAME. Bytes that are not
 // allowed in a URI, and slashes, are escaped, so every name has a URI. Other spellings

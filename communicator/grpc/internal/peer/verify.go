@@ -51,7 +51,7 @@ func (c *Credentials) verifyServer(m *material, chain []*x509.Certificate, want 
 	if err != nil {
 		return time.Time{}, err
 	}
-	if !slices.Contains(principals, want) {
+	if !slices.ContainsFunc(principals, func(p identity.Principal) bool { return p.Is(want) }) {
 		return time.Time{}, fmt.Errorf("%w: it identifies %s, but the call is for %s", ErrCertificate, identity.Describe(principals), want)
 	}
 	return until, nil
@@ -184,7 +184,7 @@ func (c *Credentials) acceptable(m *material, chain []*x509.Certificate, now tim
 // replaced.
 func (c *Credentials) suits(want identity.Principal) error {
 	leaf := c.last.Load().certificate.Leaf
-	if principals := identity.PrincipalsOf(c.identities(leaf)); !slices.Contains(principals, want) {
+	if principals := identity.PrincipalsOf(c.identities(leaf)); !slices.ContainsFunc(principals, func(p identity.Principal) bool { return p.Is(want) }) {
 		return fmt.Errorf("%w: WithCredentials: %w: %s identifies %s, not %s",
 			orchestrator.ErrInvalid, ErrCertificate, c.cert, identity.Describe(principals), want)
 	}
