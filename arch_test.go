@@ -68,6 +68,10 @@ var mayImport = map[string]string{
 	"etcd/internal/keys":               "std",
 	"etcd/internal/mirror":             "std internal/backoff go.etcd.io/etcd",
 
+	"replica":             "std . worker communicator/grpc internal/backoff internal/loglimit internal/panics",
+	"replica/memory":      "std replica",
+	"replica/replicatest": "std . replica", // linked into the tests of users: no test library
+
 	// Programs.
 	"examples/allocator":      "std . worker stats etcd etcd/embed examples/allocator/api go.etcd.io/etcd github.com/prometheus golang.org/x",
 	"examples/allocator/api":  "std golang.org/x/sync",
@@ -104,7 +108,7 @@ var mayLink = map[string]string{
 	"go.etcd.io/etcd/server": "etcd/embed examples/... bench",
 	// The transports do not know each other.
 	"etcd":              "etcd/... examples/... bench",
-	"communicator/grpc": "communicator/grpc/... examples/... bench",
+	"communicator/grpc": "communicator/grpc/... replica/... examples/... bench",
 }
 
 // testsOnly is what only tests may import.

@@ -1,0 +1,19 @@
+package replica
+
+import (
+	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// What the tests of this package replace: the network.
+type (
+	Network = network
+	Caller  = caller
+	Local   = local
+)
+
+var WithNetwork = withNetwork
+
+func NewLocal(w *worker.Worker[string], id uint64, c grpc.RevisedContents) *Local {
+	return &local{worker: w, id: id, contents: c}
+}

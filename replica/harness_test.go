@@ -1,0 +1,262 @@
+package replica_test
+
+// Replicas in one process: a network of function calls, and a journal of what ran where.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/replica"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// bus is a network of replicas in one process.
+type bus struct {
+	mu      sync.Mutex
+	workers map[string]*worker.Worker[string] // by address
+	next    int
+	hung    map[string]bool // addresses at which calls are never answered
+	away    map[string]bool // replicas whose own calls are never answered, by name
+}
+
+// port is one replica's place on the bus.
+type port struct {
+	*bus
+	name string
+}
+
+func (p port) Serve(ctx context.Context, w *worker.Worker[string]) (string, func() error, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next++
+	address := fmt.Sprintf("127.0.0.1:%d", p.next)
+	p.workers[address] = w
+	return address, func() error { <-ctx.Done(); return nil }, nil
+}
+
+func (p port) Caller(c grpc.RevisedContents) (replica.Caller, error) {
+	return &busCaller{bus: p.bus, name: p.name, contents: c, addresses: make(map[grpc.WorkerID]string)}, nil
+}
+
+// busCaller implements caller.
+type busCaller struct {
+	*bus
+	name      string
+	contents  grpc.RevisedContents
+	addresses map[grpc.WorkerID]string
+}
+
+func (c *busCaller) Connect(w grpc.WorkerID, address string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.addresses[w] = address
+	return nil
+}
+
+func (c *busCaller) Disconnect(w grpc.WorkerID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.addresses, w)
+}
+
+func (c *busCaller) Close() error { return nil }
+
+func (c *busCaller) find(ctx context.Context, w grpc.WorkerID) (*replica.Local, error) {
+	c.mu.Lock()
+	at := c.addresses[w]
+	found, hung := c.workers[at], c.hung[at] || c.away[c.name]
+	c.mu.Unlock()
+	if hung {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	if found == nil {
+		return nil, fmt.Errorf("%w: connection refused", orchestrator.ErrRejected)
+	}
+	return replica.NewLocal(found, w.Incarnation, c.contents), nil
+}
+
+func (c *busCaller) List(ctx context.Context, w grpc.WorkerID) ([]string, error) {
+	l, err := c.find(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	return l.List(ctx)
+}
+
+func (c *busCaller) Add(ctx context.Context, w grpc.WorkerID, task string) error {
+	panic("calls uses Apply")
+}
+
+func (c *busCaller) Remove(ctx context.Context, w grpc.WorkerID, task string) error {
+	panic("calls uses Apply")
+}
+
+func (c *busCaller) Apply(ctx context.Context, w grpc.WorkerID, writes []orchestrator.Write[string]) []error {
+	l, err := c.find(ctx, w)
+	if err != nil {
+		errs := make([]error, len(writes))
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
+	}
+	return l.Apply(ctx, writes)
+}
+
+// journal records what runs where.
+type journal struct {
+	mu      sync.Mutex
+	running map[string][]string // the replicas that run a task
+	twice   []string            // tasks that ran twice, with the replicas
+	starts  int
+}
+
+// work returns a function that runs tasks as a replica.
+func (j *journal) work(name string) func(context.Context, string) error {
+	return func(ctx context.Context, task string) error {
+		j.mu.Lock()
+		j.starts++
+		j.running[task] = append(j.running[task], name)
+		if on := j.running[task]; len(on) > 1 {
+			j.twice = append(j.twice, fmt.Sprintf("%s on %v", task, on))
+		}
+		j.mu.Unlock()
+		<-ctx.Done()
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.running[task] = slices.DeleteFunc(j.running[task], func(s string) bool { return s == name })
+		return ctx.Err()
+	}
+}
+
+// counts returns the number of tasks that each replica runs.
+func (j *journal) counts() map[string]int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	counts := make(map[string]int)
+	for _, on := range j.running {
+		for _, r := range on {
+			counts[r]++
+		}
+	}
+	return counts
+}
+
+// started returns the number of starts.
+func (j *journal) started() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.starts
+}
+
+// cluster is a set of replicas that share a table.
+type cluster struct {
+	t       *testing.T
+	backend replica.Backend
+	bus     *bus
+	journal *journal
+	source  replica.Source
+	members map[string]*replicaProcess
+}
+
+type replicaProcess struct {
+	*replica.Replica
+	stop context.CancelFunc
+	done chan error
+}
+
+const testLease = 12 * time.Second
+
+func newCluster(t *testing.T, b replica.Backend, tasks int) *cluster {
+	names := make([]string, tasks)
+	for i := range names {
+		names[i] = fmt.Sprintf("task-%02d", i)
+	}
+	return &cluster{
+		t: t, backend: b, source: replica.Names(names...),
+		bus:     &bus{workers: make(map[string]*worker.Worker[string]), hung: make(map[string]bool), away: make(map[string]bool)},
+		journal: &journal{running: make(map[string][]string)},
+		members: make(map[string]*replicaProcess),
+	}
+}
+
+// start starts a replica.
+func (c *cluster) start(name string, opts ...replica.Option) *replicaProcess {
+	c.t.Helper()
+	return c.startAt(c.backend, name, opts...)
+}
+
+func (c *cluster) startAt(b replica.Backend, name string, opts ...replica.Option) *replicaProcess {
+	c.t.Helper()
+	opts = append([]replica.Option{
+		replica.WithName(name), replica.WithLease(testLease, time.Second), replica.WithNetwork(port{bus: c.bus, name: name}),
+		replica.WithLastResort(func(tasks []string) { c.t.Errorf("%s: last resort: %v", name, tasks) }),
+	}, opts...)
+	r, err := replica.New(b, c.source, c.journal.work(name), opts...)
+	require.NoError(c.t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	p := &replicaProcess{Replica: r, stop: stop, done: make(chan error, 1)}
+	go func() { p.done <- r.Run(ctx) }()
+	c.members[name] = p
+	return p
+}
+
+// end stops a replica and returns the result of Run.
+func (c *cluster) end(name string) error {
+	p := c.members[name]
+	delete(c.members, name)
+	p.stop()
+	return <-p.done
+}
+
+// close stops all replicas.
+func (c *cluster) close() {
+	for _, name := range slices.Sorted(maps.Keys(c.members)) {
+		if err := c.end(name); err != nil && !errors.Is(err, replica.ErrUndrained) {
+			c.t.Errorf("%s: %v", name, err)
+		}
+	}
+	require.Empty(c.t, c.journal.twice)
+}
+
+// eventually waits for at most the given time, in which it looks every tenth of a second.
+func (c *cluster) eventually(within time.Duration, what string, ok func() bool) time.Duration {
+	c.t.Helper()
+	began := time.Now()
+	for !ok() {
+		if time.Since(began) > within {
+			c.t.Fatalf("not within %v: %s; it is %v", within, what, c.journal.counts())
+		}
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+	}
+	return time.Since(began)
+}
+
+// spread waits until the replicas run so many tasks each.
+func (c *cluster) spread(within time.Duration, want map[string]int) time.Duration {
+	c.t.Helper()
+	return c.eventually(within, fmt.Sprint(want), func() bool { return maps.Equal(c.journal.counts(), want) })
+}
+
+// leader returns the name of the replica that leads; empty if none does.
+func (c *cluster) leader() string {
+	for name, p := range c.members {
+		if p.Status().Leading {
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,234 @@
+package replica
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// Option configures a [Replica]; see [New].
+type Option func(*settings)
+
+type settings struct {
+	name         string
+	listen       string
+	advertise    string
+	lease, stop  time.Duration
+	drain        time.Duration
+	interval     time.Duration
+	attributes   map[string]string
+	role         Role
+	credentials  *grpc.Credentials
+	plaintext    bool
+	orchestrator []orchestrator.Option
+	worker       []worker.Option
+	log          *slog.Logger
+	lastResort   func(tasks []string)
+	network      network // nil: gRPC
+	problems     []error
+}
+
+func (s *settings) invalid(format string, args ...any) {
+	s.problems = append(s.problems, fmt.Errorf("%w: "+format, append([]any{orchestrator.ErrInvalid}, args...)...))
+}
+
+func newSettings(opts []Option) (*settings, error) {
+	s := &settings{
+		lease: 15 * time.Second, stop: 2 * time.Second, drain: 20 * time.Second, interval: time.Second,
+		log: slog.New(slog.DiscardHandler),
+	}
+	s.name, _ = os.Hostname()
+	for _, opt := range opts {
+		opt(s)
+	}
+	if s.name == "" {
+		s.name = "replica"
+	}
+	if s.credentials != nil && s.plaintext {
+		s.invalid("WithCredentials and WithPlaintext: one of them")
+	}
+	if s.listen == "" {
+		s.listen = "127.0.0.1:0"
+		if s.credentials != nil || s.plaintext {
+			s.listen = ":0"
+		}
+	}
+	if s.lastResort == nil {
+		log := s.log
+		s.lastResort = func(tasks []string) {
+			log.Error("tasks outlive the lease and may soon run elsewhere: the process exits", "tasks", tasks)
+			fmt.Fprintln(os.Stderr, "replica: tasks outlive the lease:", tasks)
+			os.Exit(3)
+		}
+	}
+	s.worker = slices.Concat([]worker.Option{worker.WithLogger(s.log)}, s.worker,
+		[]worker.Option{worker.WithLease(s.lease, s.stop), worker.WithLastResort(s.lastResort)})
+	s.orchestrator = slices.Concat([]orchestrator.Option{
+		orchestrator.WithLogger(s.log), orchestrator.WithCommunicatorTimeout(s.lease / 3),
+	}, s.orchestrator)
+	return s, errors.Join(s.problems...)
+}
+
+// WithName sets the name of the replica in logs and in the Status of others. It need not
+// be unique. The default is the host name. It has 1 to 1024 bytes of UTF-8.
+func WithName(name string) Option {
+	return func(s *settings) {
+		if name == "" || len(name) > maxText {
+			s.invalid("WithName: %d bytes: must be from 1 to %d", len(name), maxText)
+		}
+		s.name = name
+	}
+}
+
+// WithListen sets the address, as host:port, on which the replica answers the leader.
+// Port 0 takes a free one. The default is 127.0.0.1:0, and :0 with [WithCredentials] or
+// [WithPlaintext].
+func WithListen(address string) Option { return func(s *settings) { s.listen = address } }
+
+// WithAdvertise sets the address, as host:port, at which other replicas reach this one.
+// Port 0, or no port, stands for that of the listener. By default it is the listener's
+// address; if that is unspecified, such as :0, it is the address from which this machine
+// reaches others.
+func WithAdvertise(address string) Option { return func(s *settings) { s.advertise = address } }
+
+// WithLease sets how long after its last Sync the replica may run tasks, and the time
+// that tasks need to stop; see worker.WithLease. A crashed replica's tasks start
+// elsewhere after about one lease. The default is 15 s and 2 s; the lease is at most
+// [MaxLease].
+func WithLease(lease, stop time.Duration) Option {
+	return func(s *settings) {
+		if lease < time.Second || lease > MaxLease {
+			s.invalid("WithLease: lease is %v: must be from 1 s to %v", lease, MaxLease)
+		}
+		s.lease, s.stop = lease, stop
+	}
+}
+
+// WithDrain sets how long a replica that leaves waits until its tasks have moved. The
+// default is 20 s. 0 stops them at once.
+func WithDrain(d time.Duration) Option {
+	return func(s *settings) {
+		if d < 0 {
+			s.invalid("WithDrain(%v): must not be negative", d)
+		}
+		s.drain = d
+	}
+}
+
+// WithInterval sets the time between the terms of a leader. The default is 1 s.
+func WithInterval(d time.Duration) Option {
+	return func(s *settings) {
+		if d <= 0 {
+			s.invalid("WithInterval(%v): must be above 0", d)
+		}
+		s.interval = d
+	}
+}
+
+// WithAttributes describes the replica to others, such as its version or its dashboard's
+// address. The default is none. They have at most 4 KiB of UTF-8.
+func WithAttributes(attributes map[string]string) Option {
+	attributes = maps.Clone(attributes)
+	return func(s *settings) { s.attributes = attributes }
+}
+
+// WithWorkerOnly makes a replica that never leads.
+func WithWorkerOnly() Option { return func(s *settings) { s.role = WorkerOnly } }
+
+// WithLeaderOnly makes a replica that runs no tasks.
+func WithLeaderOnly() Option { return func(s *settings) { s.role = CandidateOnly } }
+
+// WithCredentials makes all calls between replicas use TLS with certificates at both
+// ends. All replicas may share one certificate; see [LoadCredentials].
+func WithCredentials(c *grpc.Credentials) Option {
+	return func(s *settings) {
+		if c == nil {
+			s.invalid("WithCredentials: must be from LoadCredentials")
+		}
+		s.credentials = c
+	}
+}
+
+// WithPlaintext lets the replica be called from other machines without TLS. Any process
+// that reaches the port can then start and stop tasks. It is for networks that encrypt
+// and authenticate by other means.
+func WithPlaintext() Option { return func(s *settings) { s.plaintext = true } }
+
+// WithOrchestrator sets options of the leader's orchestrator. The replica sets WithEpoch
+// and WithGracePeriod itself. Unless they are given here, WithLogger takes the replica's
+// logger and WithCommunicatorTimeout a third of the lease.
+func WithOrchestrator(opts ...orchestrator.Option) Option {
+	return func(s *settings) { s.orchestrator = append(s.orchestrator, opts...) }
+}
+
+// WithWorker sets options of the replica's worker. The replica sets WithLease and
+// WithLastResort itself.
+func WithWorker(opts ...worker.Option) Option {
+	return func(s *settings) { s.worker = append(s.worker, opts...) }
+}
+
+// WithLogger sets the logger. The default, and nil, discard everything. Normal operation
+// is logged at Info.
+func WithLogger(l *slog.Logger) Option {
+	return func(s *settings) {
+		if l == nil {
+			l = slog.New(slog.DiscardHandler)
+		}
+		s.log = l
+	}
+}
+
+// WithLastResort sets the function that is called with tasks that have not stopped when
+// the lease is about to end; see worker.WithLastResort. The default logs them, and exits
+// with code 3.
+func WithLastResort(f func(tasks []string)) Option {
+	return func(s *settings) {
+		if f == nil {
+			s.invalid("WithLastResort: the function is nil")
+		}
+		s.lastResort = f
+	}
+}
+
+// withNetwork replaces gRPC in tests.
+func withNetwork(n network) Option { return func(s *settings) { s.network = n } }
+
+// network connects replicas.
+type network interface {
+	// Serve begins to answer calls of w, and returns the address at which others call it.
+	// wait returns when ctx has ended and no call is under way.
+	Serve(ctx context.Context, w *worker.Worker[string]) (address string, wait func() error, err error)
+	// Caller returns what a leader calls others with.
+	Caller(c grpc.RevisedContents) (caller, error)
+}
+
+// LoadCredentials reads the certificate and the key of this replica and the authorities of
+// all replicas from PEM files; see grpc.LoadCredentials.
+//
+// A replica may lead, and a leader commands every replica. So names protect nothing among
+// replicas, and all of them may share one certificate: any that the authorities have
+// signed is accepted. If identities are given, the certificate must have one of them among
+// its URIs, such as the SPIFFE ID of the service.
+func LoadCredentials(cert, key, ca string, identities ...string) (*grpc.Credentials, error) {
+	return grpc.LoadCredentials(cert, key, ca, grpc.WithIdentities(func(c *x509.Certificate) []string {
+		for _, uri := range c.URIs {
+			if slices.Contains(identities, uri.String()) {
+				return []string{grpc.ReplicaURI}
+			}
+		}
+		if len(identities) == 0 {
+			return []string{grpc.ReplicaURI}
+		}
+		return nil
+	}))
+}

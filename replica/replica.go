@@ -1,0 +1,409 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/internal/backoff"
+	"github.com/f8949c05/orchestrator/internal/loglimit"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// ErrUndrained reports that the replica left before all its tasks had moved. The text has
+// their number. They stopped, and the leader starts them elsewhere.
+var ErrUndrained = errors.New("left before all tasks had moved")
+
+// Replica is one of several equal processes that share tasks. Its methods are safe for
+// concurrent use.
+type Replica struct {
+	s       *settings
+	backend Backend
+	source  Source
+	worker  *worker.Worker[string]
+	network network
+	log     *slog.Logger
+
+	started atomic.Bool
+	woken   chan struct{} // has an element: the loop should look again
+	parts   sync.WaitGroup
+
+	// The loop's own.
+	p        protocol
+	lead     *leadership      // nil: does not lead
+	failing  loglimit.Limiter // of failed Syncs
+	retired  bool             // the last Sync failed with ErrRetired
+	retreats backoff.Backoff  // before a retired replica joins again
+	joined   time.Time
+
+	public published
+}
+
+// Run runs a [Replica] until ctx ends. Then the replica's tasks move to others, and Run
+// returns nil. It is New and [Replica.Run].
+func Run(ctx context.Context, b Backend, tasks Source, work func(ctx context.Context, task string) error, opts ...Option) error {
+	r, err := New(b, tasks, work, opts...)
+	if err != nil {
+		return err
+	}
+	return r.Run(ctx)
+}
+
+// New returns a replica that has not begun. b is the table that it shares with the other
+// replicas, tasks provides the tasks where the replica leads, and work runs a task until
+// its context ends, as described at worker.New.
+//
+// The error names every invalid option, and wraps orchestrator.ErrInvalid.
+func New(b Backend, tasks Source, work func(ctx context.Context, task string) error, opts ...Option) (*Replica, error) {
+	s, err := newSettings(opts)
+	if b == nil {
+		err = errors.Join(err, fmt.Errorf("%w: the backend is nil", orchestrator.ErrInvalid))
+	}
+	if tasks == nil {
+		err = errors.Join(err, fmt.Errorf("%w: the source is nil", orchestrator.ErrInvalid))
+	}
+	if s.network == nil {
+		var netErr error
+		s.network, netErr = newNetwork(s)
+		err = errors.Join(err, netErr)
+	}
+	w, workerErr := worker.New(work, s.worker...)
+	if err = errors.Join(err, workerErr, orchestrator.CheckOptions(s.orchestrator...)); err != nil {
+		return nil, fmt.Errorf("new replica: %w", err)
+	}
+	r := &Replica{
+		s: s, backend: b, source: tasks, worker: w, network: s.network, log: s.log.With("replica", s.name),
+		woken:   make(chan struct{}, 1),
+		failing: loglimit.Limiter{Every: 10 * time.Second}, retreats: backoff.Backoff{First: 2 * time.Second, Longest: longestRetreat},
+	}
+	return r, nil
+}
+
+// Run joins the table, runs the tasks that the leader assigns, and leads when elected,
+// until ctx ends. Then it drains: its tasks move, for at most the time of [WithDrain],
+// and it leaves the table. Run returns nil, or an error that wraps [ErrUndrained] if
+// tasks were stopped before they had moved.
+//
+// A failure of the backend ends nothing: the replica stops its tasks when its lease ends,
+// and joins again as soon as the backend is back. Run returns other errors only if the
+// replica cannot be called at its address, or if the table is foreign ([ErrForeign]).
+//
+// Run may be called once.
+func (r *Replica) Run(ctx context.Context) error {
+	if r.started.Swap(true) {
+		return fmt.Errorf("run replica: %w: Run was called before", orchestrator.ErrInvalid)
+	}
+	serving, cancel := context.WithCancel(context.WithoutCancel(ctx)) // longer than ctx: it drains
+	address, wait, err := r.network.Serve(serving, r.worker)
+	if err != nil {
+		cancel()
+		return fmt.Errorf("run replica: %w", err)
+	}
+	r.p.self = Member{
+		ID: r.worker.Incarnation(), Lease: r.s.lease, Name: r.s.name, Address: address,
+		Attributes: r.s.attributes, Role: r.s.role,
+	}
+	if w, ok := r.backend.(Waiter); ok {
+		r.parts.Go(func() {
+			for serving.Err() == nil {
+				w.Wait(serving)
+				r.wake()
+			}
+		})
+	}
+	err = r.loop(ctx, serving)
+	r.stopLeading(nil, "the replica ends")
+	cancel()
+	r.parts.Wait()
+	err = errors.Join(err, wait())
+	if err != nil {
+		return fmt.Errorf("run replica: %w", err)
+	}
+	return nil
+}
+
+// wake makes the loop look again at once.
+func (r *Replica) wake() {
+	select {
+	case r.woken <- struct{}{}:
+	default:
+	}
+}
+
+// loop Syncs until the replica has left. ctx outlives stop.
+func (r *Replica) loop(stop, ctx context.Context) error {
+	stopped, deadline := stop.Done(), (<-chan time.Time)(nil)
+	expired := false
+	var closed chan error
+	tasks := 0 // that are stopped before they have moved
+	for {
+		if err := r.rejoinIfFenced(ctx); err != nil {
+			return err
+		}
+		asked, err := r.sync(ctx)
+		if errors.Is(err, ErrForeign) || errors.Is(err, errUncallable) {
+			return errors.Join(err, r.worker.Close(ctx))
+		}
+		r.publish(err)
+		if closed == nil && r.p.self.Draining {
+			if tasks = len(r.worker.Status()); tasks == 0 || expired || r.p.synced && r.p.alone() {
+				closed = make(chan error, 1)
+				r.parts.Go(func() { closed <- r.worker.Close(ctx); r.wake() })
+			}
+		}
+		timer := time.NewTimer(r.pause(asked, err))
+		woken, lost := r.woken, r.worker.LeaseLost()
+		if err != nil { // otherwise a backend that fails at once would be called without a pause
+			woken, lost = nil, nil
+		}
+		select {
+		case <-stopped:
+			stopped = nil
+			r.p.self.Draining = true
+			r.stopLeading(nil, "the replica drains")
+			deadline = time.After(r.s.drain)
+			r.log.Info("draining", "tasks", len(r.worker.Status()))
+		case <-deadline:
+			expired = true
+		case err := <-closed:
+			timer.Stop()
+			return r.left(ctx, err, expired, tasks)
+		case <-woken:
+		case <-lost:
+		case <-r.changes():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// changes returns a channel that is closed when the replica drains and its tasks change;
+// otherwise nil.
+func (r *Replica) changes() <-chan struct{} {
+	if !r.p.self.Draining {
+		return nil
+	}
+	_, next := r.worker.Changes()
+	return next
+}
+
+// sync does one Sync, and what follows from its View.
+func (r *Replica) sync(ctx context.Context) (asked Update, err error) {
+	h := r.health()
+	now := time.Now()
+	u := r.p.update(now, r.worker.Seen().Epoch, rand.Uint32(), h)
+	calling, cancel := context.WithTimeoutCause(ctx, r.s.lease/4, errNoAnswer)
+	defer cancel()
+	acknowledged := r.worker.Sending()
+	began := time.Now()
+	v, err := r.backend.Sync(calling, u)
+	now = time.Now()
+	if err == nil && !shows(v, u.Self) {
+		err = errNotShown
+	}
+	if err != nil {
+		r.failed(ctx, err)
+		return u, err
+	}
+	// A1: the fence comes first, so that no call of an earlier leader is carried out under
+	// the lease that this Sync grants.
+	r.worker.Fence(orchestrator.Term{Epoch: v.Epoch})
+	acknowledged()
+	first := !r.p.synced
+	r.p.received(v, began, now)
+	if r.failing.Reset() {
+		r.log.Info("sync succeeds again")
+	}
+	if first {
+		r.joined = now
+		r.log.Info("joined", "id", r.p.self.ID, "address", r.p.self.Address, "members", len(v.Members))
+	}
+	r.follow(ctx, now, h)
+	return u, r.reachable()
+}
+
+// shows reports whether a View has a member as it was just published (B1).
+func shows(v View, self Member) bool {
+	for _, m := range v.Members {
+		if m.ID == self.ID {
+			return m.Heartbeat == self.Heartbeat
+		}
+	}
+	return false
+}
+
+// follow leads, or stops leading, as the last View asks for.
+func (r *Replica) follow(ctx context.Context, now time.Time, h health) {
+	if r.lead != nil && r.lead.ended() {
+		r.stopLeading(nil, "its orchestrator ended: "+fmt.Sprint(r.lead.err))
+	}
+	if reason := r.p.mustStop(); reason != "" {
+		r.stopLeading(orchestrator.ErrDeposed, reason)
+	}
+	if reason := r.p.unfit(now, h); reason != "" {
+		r.log.Warn("leads no longer, another replica may do better", "reason", reason)
+		r.p.pass(now)
+		r.stopLeading(orchestrator.ErrDeposed, reason)
+	}
+	members := r.p.observed.members()
+	if r.lead != nil {
+		if err := r.lead.update(members); err != nil {
+			r.stopLeading(err, "the members cannot be passed on: "+err.Error())
+		}
+		return
+	}
+	if !r.p.elected() {
+		return
+	}
+	l, err := r.newLeadership(r.p.view.Epoch, members)
+	r.p.lead(now)
+	if err != nil {
+		r.p.leads = nil
+		r.log.Error("elected, but cannot lead", "err", err)
+		return
+	}
+	r.lead = l
+	r.log.Info("leads", "epoch", l.epoch, "members", len(members))
+	l.begin(ctx, r)
+}
+
+// stopLeading ends the leadership, if there is one. Calls that are under way may end later.
+func (r *Replica) stopLeading(cause error, reason string) {
+	r.p.leads = nil
+	if r.lead == nil {
+		return
+	}
+	l := r.lead
+	r.lead = nil
+	l.cancel(cause)
+	r.parts.Go(func() { <-l.done; _ = l.calls.others.Close() }) // Close returns nil
+	r.log.Info("leads no longer", "epoch", l.epoch, "reason", reason)
+}
+
+// health returns what the leadership knows of the Source and of the members.
+func (r *Replica) health() health {
+	if r.lead == nil {
+		return health{}
+	}
+	return r.lead.calls.health(r.p.observed.members())
+}
+
+// longestRetreat bounds the pause before a retired replica joins again.
+const longestRetreat = 10 * time.Minute
+
+var (
+	errNoAnswer = errors.New("no answer within a quarter of the lease")
+	errNotShown = errors.New("the backend does not show what was published")
+	// errUncallable is wrapped if other replicas certainly cannot call this one.
+	errUncallable = errors.New("other replicas cannot call this one")
+)
+
+// failed handles the error of a Sync.
+func (r *Replica) failed(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	if omitted, ok := r.failing.Take(time.Now(), ""); ok {
+		r.log.Warn("sync failed, retrying", "err", err, loglimit.Omitted(omitted))
+	}
+	r.retired = errors.Is(err, ErrRetired)
+	if r.retired || !r.p.synced { // A10; A1: the next attempt uses another ID
+		r.worker.EndLease(err)
+	}
+}
+
+// rejoinIfFenced starts over under another ID when the lease is lost. It waits until
+// every task has stopped.
+func (r *Replica) rejoinIfFenced(ctx context.Context) error {
+	select {
+	case <-r.worker.LeaseLost():
+	default:
+		return nil
+	}
+	r.stopLeading(orchestrator.ErrDeposed, "the lease is lost") // A9
+	if r.p.synced {
+		r.log.Warn("the lease is lost, the tasks stop")
+	}
+	if err := r.worker.Rejoin(ctx); err != nil {
+		if errors.Is(err, worker.ErrClosed) {
+			return nil // it is leaving
+		}
+		return err
+	}
+	if r.retired { // A10: the fault may last
+		r.log.Warn("no leader can call this replica: it pauses before it joins again", "address", r.p.self.Address)
+		if time.Since(r.joined) > longestRetreat {
+			r.retreats.Reset()
+		}
+		r.retreats.Wait(ctx)
+	}
+	r.p.rejoin(r.worker.Incarnation())
+	return nil
+}
+
+// left removes the record of a replica whose tasks have all stopped, or reports that they
+// have not.
+func (r *Replica) left(ctx context.Context, err error, expired bool, tasks int) error {
+	if err != nil {
+		return err
+	}
+	u := r.p.update(time.Now(), r.worker.Seen().Epoch, 0, health{})
+	u.Campaign, u.Left = 0, append(u.Left, u.Self.ID)
+	limited, cancel := context.WithTimeoutCause(ctx, r.s.lease/4, errNoAnswer)
+	defer cancel()
+	if _, err := r.backend.Sync(limited, u); err != nil {
+		r.log.Warn("left, but the record stays until it is found dead", "err", err)
+	} else {
+		r.log.Info("left")
+	}
+	if expired && tasks > 0 && !r.p.alone() {
+		return fmt.Errorf("%w: %d tasks", ErrUndrained, tasks)
+	}
+	return nil
+}
+
+// reachable returns an error if the replica is on loopback and others are not.
+func (r *Replica) reachable() error {
+	if !onLoopback(r.p.self.Address) {
+		return nil
+	}
+	for _, m := range r.p.view.Members {
+		if !onLoopback(m.Address) {
+			return fmt.Errorf("%w: %w: its address is %s, and %s is at %s: give WithCredentials or WithPlaintext, or WithListen and WithAdvertise",
+				orchestrator.ErrInvalid, errUncallable, r.p.self.Address, m.Name, m.Address)
+		}
+	}
+	return nil
+}
+
+func onLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// pause returns how long to wait before the next Sync.
+func (r *Replica) pause(asked Update, err error) time.Duration {
+	beat := r.s.lease / 12
+	if err != nil {
+		return min(beat, 500*time.Millisecond)
+	}
+	now := time.Now()
+	if r.p.pending(now, r.health(), asked) {
+		return 0
+	}
+	if at, ok := r.p.observed.next(r.s.lease, r.p.view.Confirmed); ok {
+		return min(beat, max(at.Sub(now), time.Millisecond))
+	}
+	return beat
+}

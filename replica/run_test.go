@@ -1,0 +1,332 @@
+package replica_test
+
+// The clauses of equal processes, A1 to A10, on fake time.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/replica"
+	"github.com/f8949c05/orchestrator/replica/memory"
+)
+
+// inBubble runs a test with a cluster on a memory table, and ends its replicas.
+func inBubble(t *testing.T, tasks int, test func(c *cluster, table *faultyTable)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		table := newFaultyTable(1)
+		c := newCluster(t, table, tasks)
+		test(c, table)
+		c.close()
+		table.late.Wait()
+	})
+}
+
+// three starts three replicas and waits until they share 12 tasks.
+func (c *cluster) three() {
+	c.t.Helper()
+	for _, name := range []string{"a", "b", "c"} {
+		c.start(name)
+	}
+	c.spread(2*testLease, map[string]int{"a": 4, "b": 4, "c": 4})
+}
+
+func (c *cluster) all(tasks int) func() bool {
+	return func() bool {
+		n := 0
+		for _, k := range c.journal.counts() {
+			n += k
+		}
+		return n == tasks
+	}
+}
+
+// others returns the names of the replicas except one.
+func (c *cluster) others(name string) (names []string) {
+	for _, n := range []string{"a", "b", "c"} {
+		if n != name {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+func TestA3_ANewTableHasALeaderAfterOneLease(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, _ *faultyTable) {
+		c.start("a")
+		took := c.spread(2*testLease, map[string]int{"a": 12})
+		require.InDelta(t, testLease.Seconds(), took.Seconds(), 0.5)
+		c.start("b")
+		took = c.spread(testLease, map[string]int{"a": 6, "b": 6})
+		require.Less(t, took, 2*time.Second, "a table that is confirmed serves at once")
+	})
+}
+
+func TestA4_TheLeadersDeathStopsNothing(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, table *faultyTable) {
+		c.three()
+		leader := c.leader()
+		starts := c.journal.started()
+		table.crash(c, leader)
+		took := c.eventually(2*testLease, "everything runs elsewhere", func() bool {
+			counts := c.journal.counts()
+			return counts[leader] == 0 && c.all(12)()
+		})
+		require.Less(t, took, testLease+testLease/4, "one lease, not two")
+		require.Equal(t, starts+4, c.journal.started(), "only the tasks of the dead leader start elsewhere")
+	})
+}
+
+func TestA5_AReplicaThatWasCutOffRejoins(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, table *faultyTable) {
+		c.three()
+		other := c.others(c.leader())[0]
+		id := c.members[other].Status().ID
+		table.set(func() { table.cut[other] = true })
+		c.eventually(2*testLease, "its tasks run elsewhere", func() bool { return c.journal.counts()[other] == 0 && c.all(12)() })
+		table.set(func() { table.cut[other] = false })
+		c.eventually(testLease, "it has rejoined, and runs its share", func() bool {
+			return c.journal.counts()[other] == 4 && c.all(12)()
+		})
+		require.NotEqual(t, id, c.members[other].Status().ID)
+	})
+}
+
+func TestA5_AfterAnOutageReplicasDoNotWaitForEachOther(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, table *faultyTable) {
+		c.three()
+		table.set(func() { table.away = true })
+		c.eventually(testLease, "everything has stopped", func() bool { return len(c.journal.counts()) == 0 })
+		time.Sleep(2 * testLease)
+		table.set(func() { table.away = false })
+		took := c.spread(testLease, map[string]int{"a": 4, "b": 4, "c": 4})
+		require.Less(t, took, 2*time.Second)
+	})
+}
+
+func TestA6_TasksMoveWhenAReplicaEnds(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, _ *faultyTable) {
+		c.three()
+		for _, leads := range []bool{true, false} {
+			leader := c.leader()
+			name := leader
+			if !leads {
+				name = c.others(leader)[0]
+			}
+			starts := c.journal.started()
+			began := time.Now()
+			require.NoError(t, c.end(name))
+			require.Less(t, time.Since(began), 3*time.Second)
+			c.eventually(200*time.Millisecond, "the tasks run elsewhere", c.all(12))
+			require.Equal(t, starts+4, c.journal.started())
+			c.eventually(testLease/6, "its record is removed", func() bool { return !slices.Contains(membersOf(c), name) })
+			c.start(name)
+			c.spread(testLease, map[string]int{"a": 4, "b": 4, "c": 4})
+		}
+	})
+}
+
+func TestA6_TheLastReplicaStopsAtOnce(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, _ *faultyTable) {
+		c.start("a")
+		c.spread(2*testLease, map[string]int{"a": 12})
+		began := time.Now()
+		require.NoError(t, c.end("a"))
+		require.Less(t, time.Since(began), time.Second)
+	})
+}
+
+func TestA6_UndrainedTasksAreCounted(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, table *faultyTable) {
+		c.start("a", replica.WithWorkerOnly(), replica.WithDrain(5*time.Second))
+		c.start("b", replica.WithLeaderOnly())
+		c.spread(2*testLease, map[string]int{"a": 12})
+		c.start("c", replica.WithWorkerOnly())
+		c.spread(testLease, map[string]int{"a": 6, "c": 6})
+		table.crash(c, "b") // no leader moves the tasks
+		err := c.end("a")
+		require.ErrorIs(t, err, replica.ErrUndrained)
+		require.ErrorContains(t, err, "6 tasks")
+	})
+}
+
+func TestA7_ALeaderWithoutItsSourceGivesUp(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, _ *faultyTable) {
+		good := c.source
+		c.source = func(ctx context.Context, _ func([]replica.Task) error) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		c.start("a")
+		c.eventually(2*testLease, "a leads", func() bool { return c.leader() == "a" })
+		c.source = good
+		c.start("b")
+		c.eventually(4*testLease, "b leads, and everything runs", func() bool { return c.leader() == "b" && c.all(12)() })
+	})
+}
+
+func TestA7_AFailingSourceKeepsTheTasks(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, _ *faultyTable) {
+		var calls atomic.Int32
+		good := c.source
+		c.source = func(ctx context.Context, tell func([]replica.Task) error) error {
+			call := calls.Add(1)
+			ended, stop := context.WithTimeout(ctx, time.Minute)
+			defer stop()
+			switch call {
+			case 1:
+				_ = good(ended, tell)
+				return errors.New("the database is away")
+			case 2:
+				panic("nil map")
+			}
+			return good(ctx, tell)
+		}
+		c.start("a")
+		c.spread(2*testLease, map[string]int{"a": 12})
+		starts := c.journal.started()
+		c.eventually(5*time.Minute, "the source was called again", func() bool { return calls.Load() == 3 })
+		require.True(t, c.all(12)())
+		require.Equal(t, starts, c.journal.started())
+	})
+}
+
+func TestA7_InvalidTasksChangeNothing(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, _ *faultyTable) {
+		good := c.source
+		results := make(chan error, 6)
+		c.source = func(ctx context.Context, tell func([]replica.Task) error) error {
+			return good(ctx, func(tasks []replica.Task) error {
+				if err := tell(tasks); err != nil {
+					return err
+				}
+				for _, bad := range []replica.Task{
+					{Name: ""},
+					{Name: tasks[0].Name},
+					{Name: "x", Instances: -1},
+					{Name: "x", Version: -1},
+					{Name: "x", Content: []byte("y")},
+					{Name: "x", Content: make([]byte, 1<<20+1), Version: 1},
+				} {
+					results <- tell(append(tasks[:len(tasks):len(tasks)], bad))
+				}
+				return nil
+			})
+		}
+		c.start("a")
+		c.spread(2*testLease, map[string]int{"a": 12})
+		for i := range 6 {
+			require.ErrorIs(t, <-results, orchestrator.ErrInvalid, "%d", i)
+		}
+	})
+}
+
+func TestA7_AHalfPartitionedLeaderGivesUp(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, _ *faultyTable) {
+		c.three()
+		leader := c.leader()
+		c.bus.cut(leader, true) // calls of the leader reach nobody else
+		c.eventually(4*testLease, "another one leads", func() bool { l := c.leader(); return l != "" && l != leader })
+		c.eventually(testLease, "everything runs", c.all(12))
+	})
+}
+
+func TestA8_LeasesMayDiffer(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, table *faultyTable) {
+		c.start("a", replica.WithLease(2*time.Second, 100*time.Millisecond))
+		c.start("b", replica.WithLease(time.Minute, time.Second))
+		c.spread(2*time.Minute, map[string]int{"a": 6, "b": 6})
+		table.crash(c, "b")
+		took := c.eventually(2*time.Minute, "b is dead", func() bool { return c.journal.counts()["a"] == 12 })
+		require.Greater(t, took, 55*time.Second, "b's own lease counts")
+	})
+}
+
+func TestA10_UncallableReplicasAreRetired(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, table *faultyTable) {
+		c.start("a")
+		c.start("b")
+		c.start("c", replica.WithWorkerOnly())
+		c.spread(2*testLease, map[string]int{"a": 4, "b": 4, "c": 4})
+		leader := c.leader()
+		healthy := map[string]string{"a": "b", "b": "a"}[leader]
+		address := c.members["c"].Status().Address
+		c.bus.hang(address, true)
+		table.crash(c, leader) // the next leader never hears from c
+		took := c.eventually(8*testLease, "everything runs on the healthy one", func() bool { return c.journal.counts()[healthy] == 12 })
+		require.Less(t, took, 6*testLease)
+		c.bus.hang(address, false)
+		c.eventually(12*testLease, "it comes back", func() bool { return c.journal.counts()["c"] == 6 })
+	})
+}
+
+func TestA10_NobodyElseIsRetired(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, _ *faultyTable) {
+		c.three()
+		other := c.others(c.leader())[0]
+		id := c.members[other].Status().ID
+		c.bus.hang(c.members[other].Status().Address, true) // it has answered this leader before
+		time.Sleep(6 * testLease)
+		require.Equal(t, id, c.members[other].Status().ID)
+		c.bus.hang(c.members[other].Status().Address, false)
+		c.spread(testLease, map[string]int{"a": 4, "b": 4, "c": 4})
+	})
+}
+
+func TestB7_ALostTableStopsNothing(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, table *faultyTable) {
+		c.three()
+		starts := c.journal.started()
+		table.Restore(memory.New().Backup())
+		for range 30 {
+			time.Sleep(testLease / 10)
+			require.True(t, c.all(12)(), "every task runs on while the table is another one")
+		}
+		require.NotEmpty(t, c.leader())
+		require.Equal(t, starts, c.journal.started())
+	})
+}
+
+func TestRun_ForeignTable(t *testing.T) {
+	inBubble(t, 1, func(c *cluster, _ *faultyTable) {
+		r, err := replica.New(foreign{}, c.source, c.journal.work("a"), replica.WithNetwork(port{bus: c.bus, name: "a"}))
+		require.NoError(t, err)
+		require.ErrorIs(t, r.Run(context.Background()), replica.ErrForeign)
+		require.ErrorIs(t, r.Run(context.Background()), orchestrator.ErrInvalid, "Run may be called once")
+	})
+}
+
+type foreign struct{}
+
+func (foreign) Sync(context.Context, replica.Update) (replica.View, error) {
+	return replica.View{}, fmt.Errorf("table pollers: %w: it has columns of another program", replica.ErrForeign)
+}
+
+func TestNew_NamesEveryInvalidOption(t *testing.T) {
+	_, err := replica.New(nil, nil, nil, replica.WithName(""), replica.WithLease(time.Hour, 0), replica.WithDrain(-1),
+		replica.WithInterval(0), replica.WithCredentials(nil), replica.WithLastResort(nil), replica.WithListen("nowhere"),
+		replica.WithOrchestrator(orchestrator.WithMaxMoves(-1)))
+	require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	for _, text := range []string{"backend", "source", "WithName", "WithLease", "WithDrain", "WithInterval", "WithCredentials", "WithLastResort", "WithListen", "WithMaxMoves", "run is nil"} {
+		require.ErrorContains(t, err, text)
+	}
+}
+
+func membersOf(c *cluster) (names []string) {
+	for _, p := range c.members {
+		for _, m := range p.Status().Members {
+			names = append(names, m.Name)
+		}
+		break
+	}
+	return names
+}
