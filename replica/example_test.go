@@ -27,7 +27,7 @@ func Example() {
 			ran[task] = true
 			mu.Unlock()
 			<-ctx.Done() // or work until then
-			return nil
+			return ctx.Err()
 		}
 		replicas.Go(func() {
 			err := replica.Run(ctx, table, tasks, poll, replica.WithName(name), replica.WithLease(time.Second, 100*time.Millisecond))

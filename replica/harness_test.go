@@ -36,13 +36,15 @@ type port struct {
 	name string
 }
 
-func (p port) Serve(ctx context.Context, w *worker.Worker[string]) (string, func() error, error) {
+func (p port) Serve(ctx context.Context, w *worker.Worker[string]) (string, <-chan error, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next++
 	address := fmt.Sprintf("127.0.0.1:%d", p.next)
 	p.workers[address] = w
-	return address, func() error { <-ctx.Done(); return nil }, nil
+	served := make(chan error)
+	context.AfterFunc(ctx, func() { close(served) })
+	return address, served, nil
 }
 
 func (p port) Caller(c grpc.RevisedContents) (replica.Caller, error) {
@@ -95,11 +97,11 @@ func (c *busCaller) List(ctx context.Context, w grpc.WorkerID) ([]string, error)
 	return l.List(ctx)
 }
 
-func (c *busCaller) Add(ctx context.Context, w grpc.WorkerID, task string) error {
+func (c *busCaller) Add(context.Context, grpc.WorkerID, string) error {
 	panic("calls uses Apply")
 }
 
-func (c *busCaller) Remove(ctx context.Context, w grpc.WorkerID, task string) error {
+func (c *busCaller) Remove(context.Context, grpc.WorkerID, string) error {
 	panic("calls uses Apply")
 }
 
@@ -193,24 +195,18 @@ func newCluster(t *testing.T, b replica.Backend, tasks int) *cluster {
 }
 
 // start starts a replica.
-func (c *cluster) start(name string, opts ...replica.Option) *replicaProcess {
-	c.t.Helper()
-	return c.startAt(c.backend, name, opts...)
-}
-
-func (c *cluster) startAt(b replica.Backend, name string, opts ...replica.Option) *replicaProcess {
+func (c *cluster) start(name string, opts ...replica.Option) {
 	c.t.Helper()
 	opts = append([]replica.Option{
 		replica.WithName(name), replica.WithLease(testLease, time.Second), replica.WithNetwork(port{bus: c.bus, name: name}),
 		replica.WithLastResort(func(tasks []string) { c.t.Errorf("%s: last resort: %v", name, tasks) }),
 	}, opts...)
-	r, err := replica.New(b, c.source, c.journal.work(name), opts...)
+	r, err := replica.New(c.backend, c.source, c.journal.work(name), opts...)
 	require.NoError(c.t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	p := &replicaProcess{Replica: r, stop: stop, done: make(chan error, 1)}
 	go func() { p.done <- r.Run(ctx) }()
 	c.members[name] = p
-	return p
 }
 
 // end stops a replica and returns the result of Run.

@@ -4,6 +4,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 
@@ -16,7 +17,6 @@ import (
 type grpcNetwork struct {
 	listen, advertise string
 	options           []grpc.Option
-	server            *grpc.Server
 }
 
 func newNetwork(s *settings) (*grpcNetwork, error) {
@@ -33,7 +33,7 @@ func newNetwork(s *settings) (*grpcNetwork, error) {
 	return n, nil
 }
 
-func (n *grpcNetwork) Serve(ctx context.Context, w *worker.Worker[string]) (address string, wait func() error, err error) {
+func (n *grpcNetwork) Serve(ctx context.Context, w *worker.Worker[string]) (address string, served <-chan error, err error) {
 	server, err := grpc.NewServer(w, grpc.WithOptions(n.options...), grpc.WithTermTokens())
 	if err != nil {
 		return "", nil, err
@@ -42,16 +42,16 @@ func (n *grpcNetwork) Serve(ctx context.Context, w *worker.Worker[string]) (addr
 	if err != nil {
 		return "", nil, err
 	}
-	address, err = advertised(n.advertise, l.Addr().(*net.TCPAddr))
+	address, err = advertised(n.advertise, l.Addr())
 	if err != nil {
-		return "", nil, fmt.Errorf("%w (%w)", err, l.Close())
+		return "", nil, errors.Join(err, l.Close())
 	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, l) }()
-	return address, func() error {
-		<-served // it ends with ctx, or the replica is retired as one that cannot be called
-		return nil
-	}, nil
+	ended := make(chan error, 1)
+	go func() {
+		ended <- server.Serve(ctx, l)
+		close(ended)
+	}()
+	return address, ended, nil
 }
 
 // Caller returns a communicator of the leader.
@@ -60,8 +60,11 @@ func (n *grpcNetwork) Caller(c grpc.RevisedContents) (caller, error) {
 }
 
 // advertised returns the address at which others call a listener.
-func advertised(given string, l *net.TCPAddr) (string, error) {
-	port := fmt.Sprint(l.Port)
+func advertised(given string, listener net.Addr) (string, error) {
+	listening, port, err := net.SplitHostPort(listener.String())
+	if err != nil {
+		return "", fmt.Errorf("listener at %v: %w", listener, err)
+	}
 	if given != "" {
 		host, at, err := net.SplitHostPort(given)
 		if err != nil {
@@ -72,8 +75,8 @@ func advertised(given string, l *net.TCPAddr) (string, error) {
 		}
 		return net.JoinHostPort(host, at), nil
 	}
-	if !l.IP.IsUnspecified() {
-		return l.String(), nil
+	if !net.ParseIP(listening).IsUnspecified() {
+		return listener.String(), nil
 	}
 	ip, err := outbound()
 	if err != nil {

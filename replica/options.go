@@ -68,7 +68,7 @@ func newSettings(opts []Option) (*settings, error) {
 		s.lastResort = func(tasks []string) {
 			log.Error("tasks outlive the lease and may soon run elsewhere: the process exits", "tasks", tasks)
 			fmt.Fprintln(os.Stderr, "replica: tasks outlive the lease:", tasks)
-			os.Exit(3)
+			os.Exit(3) //nolint:forbidigo // the last resort
 		}
 	}
 	s.worker = slices.Concat([]worker.Option{worker.WithLogger(s.log)}, s.worker,
@@ -206,8 +206,9 @@ func withNetwork(n network) Option { return func(s *settings) { s.network = n } 
 // network connects replicas.
 type network interface {
 	// Serve begins to answer calls of w, and returns the address at which others call it.
-	// wait returns when ctx has ended and no call is under way.
-	Serve(ctx context.Context, w *worker.Worker[string]) (address string, wait func() error, err error)
+	// served receives the result when ctx has ended and no call is under way, or after a
+	// failure. Then it is closed.
+	Serve(ctx context.Context, w *worker.Worker[string]) (address string, served <-chan error, err error)
 	// Caller returns what a leader calls others with.
 	Caller(c grpc.RevisedContents) (caller, error)
 }

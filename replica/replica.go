@@ -101,7 +101,7 @@ func (r *Replica) Run(ctx context.Context) error {
 		return fmt.Errorf("run replica: %w: Run was called before", orchestrator.ErrInvalid)
 	}
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx)) // longer than ctx: it drains
-	address, wait, err := r.network.Serve(serving, r.worker)
+	address, served, err := r.network.Serve(serving, r.worker)
 	if err != nil {
 		cancel()
 		return fmt.Errorf("run replica: %w", err)
@@ -118,11 +118,13 @@ func (r *Replica) Run(ctx context.Context) error {
 			}
 		})
 	}
-	err = r.loop(ctx, serving)
+	err = r.loop(ctx, serving, served)
 	r.stopLeading(nil, "the replica ends")
 	cancel()
+	if late := <-served; late != nil {
+		r.log.Warn("the server of the replica's calls failed while it ended", "err", late)
+	}
 	r.parts.Wait()
-	err = errors.Join(err, wait())
 	if err != nil {
 		return fmt.Errorf("run replica: %w", err)
 	}
@@ -138,7 +140,7 @@ func (r *Replica) wake() {
 }
 
 // loop Syncs until the replica has left. ctx outlives stop.
-func (r *Replica) loop(stop, ctx context.Context) error {
+func (r *Replica) loop(stop, ctx context.Context, served <-chan error) error {
 	stopped, deadline := stop.Done(), (<-chan time.Time)(nil)
 	expired := false
 	var closed chan error
@@ -175,6 +177,8 @@ func (r *Replica) loop(stop, ctx context.Context) error {
 		case err := <-closed:
 			timer.Stop()
 			return r.left(ctx, err, expired, tasks)
+		case err := <-served:
+			return errors.Join(fmt.Errorf("%w: %w", errUncallable, err), r.worker.Close(ctx))
 		case <-woken:
 		case <-lost:
 		case <-r.changes():

@@ -40,14 +40,13 @@ func (c *cluster) three() {
 	c.spread(2*testLease, map[string]int{"a": 4, "b": 4, "c": 4})
 }
 
-func (c *cluster) all(tasks int) func() bool {
-	return func() bool {
-		n := 0
-		for _, k := range c.journal.counts() {
-			n += k
-		}
-		return n == tasks
+// all reports whether 12 tasks run.
+func (c *cluster) all() bool {
+	n := 0
+	for _, k := range c.journal.counts() {
+		n += k
 	}
+	return n == 12
 }
 
 // others returns the names of the replicas except one.
@@ -79,7 +78,7 @@ func TestA4_TheLeadersDeathStopsNothing(t *testing.T) {
 		table.crash(c, leader)
 		took := c.eventually(2*testLease, "everything runs elsewhere", func() bool {
 			counts := c.journal.counts()
-			return counts[leader] == 0 && c.all(12)()
+			return counts[leader] == 0 && c.all()
 		})
 		require.Less(t, took, testLease+testLease/4, "one lease, not two")
 		require.Equal(t, starts+4, c.journal.started(), "only the tasks of the dead leader start elsewhere")
@@ -92,10 +91,10 @@ func TestA5_AReplicaThatWasCutOffRejoins(t *testing.T) {
 		other := c.others(c.leader())[0]
 		id := c.members[other].Status().ID
 		table.set(func() { table.cut[other] = true })
-		c.eventually(2*testLease, "its tasks run elsewhere", func() bool { return c.journal.counts()[other] == 0 && c.all(12)() })
+		c.eventually(2*testLease, "its tasks run elsewhere", func() bool { return c.journal.counts()[other] == 0 && c.all() })
 		table.set(func() { table.cut[other] = false })
 		c.eventually(testLease, "it has rejoined, and runs its share", func() bool {
-			return c.journal.counts()[other] == 4 && c.all(12)()
+			return c.journal.counts()[other] == 4 && c.all()
 		})
 		require.NotEqual(t, id, c.members[other].Status().ID)
 	})
@@ -126,7 +125,7 @@ func TestA6_TasksMoveWhenAReplicaEnds(t *testing.T) {
 			began := time.Now()
 			require.NoError(t, c.end(name))
 			require.Less(t, time.Since(began), 3*time.Second)
-			c.eventually(200*time.Millisecond, "the tasks run elsewhere", c.all(12))
+			c.eventually(200*time.Millisecond, "the tasks run elsewhere", c.all)
 			require.Equal(t, starts+4, c.journal.started())
 			c.eventually(testLease/6, "its record is removed", func() bool { return !slices.Contains(membersOf(c), name) })
 			c.start(name)
@@ -170,7 +169,7 @@ func TestA7_ALeaderWithoutItsSourceGivesUp(t *testing.T) {
 		c.eventually(2*testLease, "a leads", func() bool { return c.leader() == "a" })
 		c.source = good
 		c.start("b")
-		c.eventually(4*testLease, "b leads, and everything runs", func() bool { return c.leader() == "b" && c.all(12)() })
+		c.eventually(4*testLease, "b leads, and everything runs", func() bool { return c.leader() == "b" && c.all() })
 	})
 }
 
@@ -195,7 +194,7 @@ func TestA7_AFailingSourceKeepsTheTasks(t *testing.T) {
 		c.spread(2*testLease, map[string]int{"a": 12})
 		starts := c.journal.started()
 		c.eventually(5*time.Minute, "the source was called again", func() bool { return calls.Load() == 3 })
-		require.True(t, c.all(12)())
+		require.True(t, c.all())
 		require.Equal(t, starts, c.journal.started())
 	})
 }
@@ -217,7 +216,7 @@ func TestA7_InvalidTasksChangeNothing(t *testing.T) {
 					{Name: "x", Content: []byte("y")},
 					{Name: "x", Content: make([]byte, 1<<20+1), Version: 1},
 				} {
-					results <- tell(append(tasks[:len(tasks):len(tasks)], bad))
+					results <- tell(append(slices.Clip(tasks), bad))
 				}
 				return nil
 			})
@@ -236,7 +235,7 @@ func TestA7_AHalfPartitionedLeaderGivesUp(t *testing.T) {
 		leader := c.leader()
 		c.bus.cut(leader, true) // calls of the leader reach nobody else
 		c.eventually(4*testLease, "another one leads", func() bool { l := c.leader(); return l != "" && l != leader })
-		c.eventually(testLease, "everything runs", c.all(12))
+		c.eventually(testLease, "everything runs", c.all)
 	})
 }
 
@@ -289,7 +288,7 @@ func TestB7_ALostTableStopsNothing(t *testing.T) {
 		table.Restore(memory.New().Backup())
 		for range 30 {
 			time.Sleep(testLease / 10)
-			require.True(t, c.all(12)(), "every task runs on while the table is another one")
+			require.True(t, c.all(), "every task runs on while the table is another one")
 		}
 		require.NotEmpty(t, c.leader())
 		require.Equal(t, starts, c.journal.started())
@@ -300,8 +299,8 @@ func TestRun_ForeignTable(t *testing.T) {
 	inBubble(t, 1, func(c *cluster, _ *faultyTable) {
 		r, err := replica.New(foreign{}, c.source, c.journal.work("a"), replica.WithNetwork(port{bus: c.bus, name: "a"}))
 		require.NoError(t, err)
-		require.ErrorIs(t, r.Run(context.Background()), replica.ErrForeign)
-		require.ErrorIs(t, r.Run(context.Background()), orchestrator.ErrInvalid, "Run may be called once")
+		require.ErrorIs(t, r.Run(c.t.Context()), replica.ErrForeign)
+		require.ErrorIs(t, r.Run(c.t.Context()), orchestrator.ErrInvalid, "Run may be called once")
 	})
 }
 

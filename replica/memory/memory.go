@@ -14,8 +14,8 @@ import (
 // Table is a [replica.Backend] and a [replica.Waiter] in memory. It is lost with its
 // process. It is safe for concurrent use.
 type Table struct {
-	mu sync.Mutex
-	contents
+	mu      sync.Mutex
+	stored  contents
 	changed chan struct{} // closed with the next change that others should see soon
 }
 
@@ -40,7 +40,7 @@ var (
 
 // New returns an empty table.
 func New() *Table {
-	return &Table{changed: make(chan struct{}), contents: contents{server: rand.Text(), members: make(map[uint64]record)}}
+	return &Table{changed: make(chan struct{}), stored: contents{server: rand.Text(), members: make(map[uint64]record)}}
 }
 
 // Sync implements [replica.Backend].
@@ -53,7 +53,7 @@ func (t *Table) Sync(ctx context.Context, u replica.Update) (replica.View, error
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	news, err := t.apply(u)
+	news, err := t.stored.apply(u)
 	if err != nil {
 		return replica.View{}, fmt.Errorf("sync: %w", err)
 	}
@@ -61,7 +61,7 @@ func (t *Table) Sync(ctx context.Context, u replica.Update) (replica.View, error
 		close(t.changed)
 		t.changed = make(chan struct{})
 	}
-	return t.view(), nil
+	return t.stored.view(), nil
 }
 
 // apply carries out u, and reports whether others should see the result soon.
@@ -130,13 +130,13 @@ func (t *Table) Wait(ctx context.Context) {
 }
 
 // Backup is a copy of the contents of a table.
-type Backup struct{ contents }
+type Backup struct{ stored contents }
 
 // Backup returns a copy of the table's contents, for [Table.Restore].
 func (t *Table) Backup() *Backup {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return &Backup{t.contents.clone()}
+	return &Backup{t.stored.clone()}
 }
 
 // Restore replaces the contents by those of a backup, as of a database that is restored
@@ -144,8 +144,8 @@ func (t *Table) Backup() *Backup {
 func (t *Table) Restore(b *Backup) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.contents = b.contents.clone()
-	t.server, t.confirmed = rand.Text(), false
+	t.stored = b.stored.clone()
+	t.stored.server, t.stored.confirmed = rand.Text(), false
 }
 
 func (c *contents) clone() contents {

@@ -9,7 +9,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	replicatest.Run(t, func(t *testing.T) replicatest.Store {
+	replicatest.Run(t, func(*testing.T) replicatest.Store {
 		table := memory.New()
 		return replicatest.Store{
 			Open:     func() replica.Backend { return table },

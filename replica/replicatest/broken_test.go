@@ -194,7 +194,7 @@ func TestKit_OnADefect(t *testing.T) {
 		b := &broken{Table: memory.New(), defect: defects[i], given: make(map[uint64]uint64), real: make(map[uint64]uint64)}
 		return replicatest.Store{
 			Open:     func() replica.Backend { return b },
-			Recreate: func() { b.Table.Restore(memory.New().Backup()) },
+			Recreate: func() { b.Restore(memory.New().Backup()) },
 		}
 	})
 }

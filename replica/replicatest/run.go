@@ -274,7 +274,7 @@ func testWriteThenRead(k *kit) {
 	for i := range 60 {
 		leader, joins := k.client(), k.client()
 		leader.sync(nil)
-		jitter := func() { time.Sleep(rand.N(2*took + time.Microsecond)) }
+		jitter := func() { <-time.After(rand.N(2*took + time.Microsecond)) }
 		var elected, joined replica.View
 		var errs [2]error
 		var both sync.WaitGroup
