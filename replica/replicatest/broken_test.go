@@ -108,7 +108,7 @@ var defects = []defect{
 	{"reads before it writes", "B4_LeaderOrMemberSeesTheOther", func(b *broken, ctx context.Context, u replica.Update) (replica.View, error) {
 		epoch, members := b.epoch, b.last
 		b.Unlock() // between the reading and the writing
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 		b.Lock()
 		v, err := b.Table.Sync(ctx, u)
 		b.epoch, b.last = v.Epoch, v.Members
