@@ -171,7 +171,8 @@ type Backend interface {
 
 // Waiter is an optional interface of a Backend. Wait returns when a View may show
 // something new: a member that joined, left, drained or was removed, or another leader.
-// It also returns when ctx ends, and may return at any time.
+// It also returns when ctx ends, and may return earlier, but not always at once: if it
+// cannot tell, it waits for ctx.
 type Waiter interface {
 	Wait(ctx context.Context)
 }

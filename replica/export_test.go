@@ -17,3 +17,6 @@ var WithNetwork = withNetwork
 func NewLocal(w *worker.Worker[string], id uint64, c grpc.RevisedContents) *Local {
 	return &local{worker: w, id: id, contents: c}
 }
+
+// LeaseLost returns a channel that is closed when the present lease of r is lost.
+func (r *Replica) LeaseLost() <-chan struct{} { return r.worker.LeaseLost() }

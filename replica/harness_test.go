@@ -26,8 +26,18 @@ type bus struct {
 	mu      sync.Mutex
 	workers map[string]*worker.Worker[string] // by address
 	next    int
-	hung    map[string]bool // addresses at which calls are never answered
-	away    map[string]bool // replicas whose own calls are never answered, by name
+	hung    map[string]bool        // addresses at which calls are never answered
+	away    map[string]bool        // replicas whose own calls are never answered, by name
+	calls   map[string][]time.Time // by the name of the caller
+	// nextHangs makes calls at the next address hang.
+	nextHangs bool
+}
+
+// callsSince returns the times of a replica's calls that began later.
+func (b *bus) callsSince(name string, t time.Time) []time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(b.calls[name]), func(at time.Time) bool { return !at.After(t) })
 }
 
 // port is one replica's place on the bus.
@@ -42,6 +52,7 @@ func (p port) Serve(ctx context.Context, w *worker.Worker[string]) (string, <-ch
 	p.next++
 	address := fmt.Sprintf("127.0.0.1:%d", p.next)
 	p.workers[address] = w
+	p.hung[address], p.nextHangs = p.nextHangs, false
 	served := make(chan error)
 	context.AfterFunc(ctx, func() { close(served) })
 	return address, served, nil
@@ -78,6 +89,7 @@ func (c *busCaller) find(ctx context.Context, w grpc.WorkerID) (*replica.Local, 
 	c.mu.Lock()
 	at := c.addresses[w]
 	found, hung := c.workers[at], c.hung[at] || c.away[c.name]
+	c.calls[c.name] = append(c.calls[c.name], time.Now())
 	c.mu.Unlock()
 	if hung {
 		<-ctx.Done()
@@ -188,7 +200,7 @@ func newCluster(t *testing.T, b replica.Backend, tasks int) *cluster {
 	}
 	return &cluster{
 		t: t, backend: b, source: replica.Names(names...),
-		bus:     &bus{workers: make(map[string]*worker.Worker[string]), hung: make(map[string]bool), away: make(map[string]bool)},
+		bus:     &bus{workers: make(map[string]*worker.Worker[string]), hung: make(map[string]bool), away: make(map[string]bool), calls: make(map[string][]time.Time)},
 		journal: &journal{running: make(map[string][]string)},
 		members: make(map[string]*replicaProcess),
 	}

@@ -69,6 +69,14 @@ func (l *leadership) begin(ctx context.Context, r *Replica) {
 		close(told)
 		r.wake()
 	})
+	lost := r.worker.LeaseLost()
+	go func() { // A9: not by the loop, which may be waiting for the backend
+		select {
+		case <-lost:
+			l.cancel(orchestrator.ErrDeposed)
+		case <-ctx.Done():
+		}
+	}()
 	// The Source is not waited for: it may ignore its context.
 	go func() { feed(ctx, r.source, l.tasks, l.o, r.log, r.s.lease, first) }()
 	go func() {

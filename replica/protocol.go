@@ -251,7 +251,9 @@ func (p *protocol) alone() bool {
 func (p *protocol) pending(now time.Time, h health, asked Update) bool {
 	next := *p // update changes only the copy
 	u := next.update(now, p.self.Epoch, 0, h)
-	if u.Campaign > 0 && (asked.Campaign == 0 || asked.Epoch != u.Epoch) || u.Confirm != asked.Confirm || u.Self.Passive != asked.Self.Passive {
+	// A second campaign after leading can wait: what ended the leadership may last.
+	campaign := u.Campaign > 0 && p.view.Leader != p.self.ID && (asked.Campaign == 0 || asked.Epoch != u.Epoch)
+	if campaign || u.Confirm != asked.Confirm || u.Self.Passive != asked.Self.Passive {
 		return true
 	}
 	for id, heartbeat := range u.Evict {

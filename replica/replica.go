@@ -146,7 +146,7 @@ func (r *Replica) loop(stop, ctx context.Context, served <-chan error) error {
 	var closed chan error
 	tasks := 0 // that are stopped before they have moved
 	for {
-		if err := r.rejoinIfFenced(ctx); err != nil {
+		if err := r.rejoinIfFenced(stop, ctx); err != nil {
 			return err
 		}
 		asked, err := r.sync(ctx)
@@ -160,6 +160,7 @@ func (r *Replica) loop(stop, ctx context.Context, served <-chan error) error {
 				r.parts.Go(func() { closed <- r.worker.Close(ctx); r.wake() })
 			}
 		}
+		last := time.Now()
 		timer := time.NewTimer(r.pause(asked, err))
 		woken, lost := r.woken, r.worker.LeaseLost()
 		if err != nil { // otherwise a backend that fails at once would be called without a pause
@@ -180,6 +181,7 @@ func (r *Replica) loop(stop, ctx context.Context, served <-chan error) error {
 		case err := <-served:
 			return errors.Join(fmt.Errorf("%w: %w", errUncallable, err), r.worker.Close(ctx))
 		case <-woken:
+			backoff.Sleep(ctx, time.Until(last.Add(r.quiet())))
 		case <-lost:
 		case <-r.changes():
 		case <-timer.C:
@@ -324,8 +326,8 @@ func (r *Replica) failed(ctx context.Context, err error) {
 }
 
 // rejoinIfFenced starts over under another ID when the lease is lost. It waits until
-// every task has stopped.
-func (r *Replica) rejoinIfFenced(ctx context.Context) error {
+// every task has stopped. ctx outlives stop.
+func (r *Replica) rejoinIfFenced(stop, ctx context.Context) error {
 	select {
 	case <-r.worker.LeaseLost():
 	default:
@@ -346,7 +348,9 @@ func (r *Replica) rejoinIfFenced(ctx context.Context) error {
 		if time.Since(r.joined) > longestRetreat {
 			r.retreats.Reset()
 		}
-		r.retreats.Wait(ctx)
+		r.public.pause(true)
+		r.retreats.Wait(stop)
+		r.public.pause(false)
 	}
 	r.p.rejoin(r.worker.Incarnation())
 	return nil
@@ -394,6 +398,12 @@ func onLoopback(address string) bool {
 	}
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// quiet returns how soon after a Sync a change of the table may cause another one. After
+// each change every member Syncs: together they do so at most 500 times a second.
+func (r *Replica) quiet() time.Duration {
+	return min(r.s.lease/12, time.Duration(len(r.p.view.Members))*2*time.Millisecond)
 }
 
 // pause returns how long to wait before the next Sync.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -247,6 +248,39 @@ func TestA8_LeasesMayDiffer(t *testing.T) {
 		table.crash(c, "b")
 		took := c.eventually(2*time.Minute, "b is dead", func() bool { return c.journal.counts()["a"] == 12 })
 		require.Greater(t, took, 55*time.Second, "b's own lease counts")
+	})
+}
+
+func TestA9_ALeaderStopsWithItsLease(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, table *faultyTable) {
+		c.three()
+		leader := c.leader()
+		table.set(func() { table.cut[leader] = true }) // each Sync hangs for a quarter of the lease
+		<-c.members[leader].LeaseLost()
+		lost := time.Now()
+		c.eventually(testLease, "the next one leads", func() bool { l := c.leader(); return l != "" && l != leader })
+		require.Empty(t, c.bus.callsSince(leader, lost))
+		table.set(func() { table.cut[leader] = false })
+	})
+}
+
+func TestA10_ARetiredReplicaEndsAtOnce(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, table *faultyTable) {
+		c.start("a")
+		c.spread(2*testLease, map[string]int{"a": 12})
+		c.bus.nextHangs = true
+		c.start("b", replica.WithWorkerOnly())
+		retired := func() bool { return strings.Contains(c.members["b"].Status().Err, replica.ErrRetired.Error()) }
+		for range 6 { // its pauses grow
+			c.eventually(20*testLease, "it is retired", retired)
+			c.eventually(20*testLease, "it has joined again", func() bool { return !retired() })
+		}
+		c.eventually(20*testLease, "it is retired", retired)
+		time.Sleep(4 * testLease)
+		require.NoError(t, c.members["b"].Alive(), "a pause is no reason to restart it")
+		began := time.Now()
+		require.NoError(t, c.end("b"))
+		require.Less(t, time.Since(began), time.Second)
 	})
 }
 

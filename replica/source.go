@@ -62,6 +62,9 @@ func Names(names ...string) Source {
 // tasks, and calls it again after a pause.
 func Poll(interval time.Duration, f func(context.Context) ([]Task, error)) Source {
 	return func(ctx context.Context, tell func([]Task) error) error {
+		if interval <= 0 {
+			return fmt.Errorf("poll: %w: the interval is %v: must be above 0", orchestrator.ErrInvalid, interval)
+		}
 		ticker := time.NewTicker(interval)
 		defer ticker.Stop()
 		for {

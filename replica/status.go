@@ -51,6 +51,15 @@ type published struct {
 	status Status
 	o      *orchestrator.Orchestrator[grpc.WorkerID, string] // nil: does not lead
 	turn   time.Time                                         // of the loop's last round
+	// pausing reports that the loop waits before it joins again.
+	pausing bool
+}
+
+// pause records that the loop begins or ends a pause.
+func (p *published) pause(begins bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pausing, p.turn = begins, time.Now()
 }
 
 // publish publishes what the loop knows.
@@ -99,9 +108,9 @@ func (r *Replica) Status() Status {
 // that is away is no reason to. Use it for Kubernetes' livenessProbe.
 func (r *Replica) Alive() error {
 	r.public.mu.Lock()
-	turn := r.public.turn
+	turn, pausing := r.public.turn, r.public.pausing
 	r.public.mu.Unlock()
-	if since := time.Since(turn); !turn.IsZero() && since > 2*r.s.lease {
+	if since := time.Since(turn); !turn.IsZero() && since > 2*r.s.lease && !pausing {
 		return fmt.Errorf("replica %s: its loop has not run for %v", r.s.name, since.Round(time.Second))
 	}
 	return nil
