@@ -31,6 +31,10 @@ type bus struct {
 	calls   map[string][]time.Time // by the name of the caller
 	// nextHangs makes calls at the next address hang.
 	nextHangs bool
+	// lateness returns how much later than sent the writes of a call are carried out; 0: the
+	// call is not late. nil: none is.
+	lateness func() time.Duration
+	late     sync.WaitGroup
 }
 
 // callsSince returns the times of a replica's calls that began later.
@@ -119,6 +123,16 @@ func (c *busCaller) Remove(context.Context, grpc.WorkerID, string) error {
 
 func (c *busCaller) Apply(ctx context.Context, w grpc.WorkerID, writes []orchestrator.Write[string]) []error {
 	l, err := c.find(ctx, w)
+	if err == nil && c.lateness != nil {
+		if d := c.lateness(); d > 0 { // also after the caller has given up, or has stopped leading
+			c.late.Go(func() {
+				time.Sleep(d)
+				l.Apply(context.WithoutCancel(ctx), writes)
+			})
+			<-ctx.Done()
+			err = context.Cause(ctx)
+		}
+	}
 	if err != nil {
 		errs := make([]error, len(writes))
 		for i := range errs {

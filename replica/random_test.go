@@ -105,6 +105,7 @@ func history(t *testing.T, seed uint64) {
 		table.faults = true
 		const tasks = 12
 		c := newCluster(t, table, tasks)
+		c.bus.lateness = table.lateness
 		log := func(format string, args ...any) {
 			if testing.Verbose() {
 				t.Logf("%v "+format, append([]any{time.Now().Format("15:04:05")}, args...)...)
@@ -204,7 +205,18 @@ func history(t *testing.T, seed uint64) {
 		})
 		c.close()
 		table.late.Wait()
+		c.bus.late.Wait()
 	})
+}
+
+// lateness returns how late the writes of a call are; 0: not late.
+func (f *faultyTable) lateness() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.faults || f.rand.IntN(20) > 0 {
+		return 0
+	}
+	return time.Duration(f.rand.Int64N(int64(2 * testLease)))
 }
 
 func (f *faultyTable) set(change func()) {
