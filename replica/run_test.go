@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/replica"
 	"github.com/f8949c05/orchestrator/replica/memory"
 )
@@ -58,6 +59,46 @@ func (c *cluster) others(name string) (names []string) {
 		}
 	}
 	return names
+}
+
+func TestA1_TheFenceComesWithTheFirstLease(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, _ *faultyTable) {
+		c.start("a")
+		c.spread(2*testLease, map[string]int{"a": 12})
+		c.bus.cut("a", true) // the leader's own calls do not bring the epoch
+		c.start("b")
+		c.eventually(testLease, "b has joined", func() bool { return c.members["b"].Ready() == nil })
+		b := c.members["b"].Status()
+		earlier, err := port{bus: c.bus, name: "earlier"}.Caller(noContents{})
+		require.NoError(t, err)
+		to := grpc.WorkerID{Name: "b", Incarnation: b.ID}
+		require.NoError(t, earlier.Connect(to, b.Address))
+		ctx := orchestrator.ContextWithTerm(c.t.Context(), orchestrator.Term{Epoch: b.Epoch - 1, Number: 1})
+		errs := earlier.Apply(ctx, to, []orchestrator.Write[string]{{Op: orchestrator.OpAdd, Task: "task-00"}})
+		require.ErrorIs(t, errs[0], orchestrator.ErrDeposed)
+		c.bus.cut("a", false)
+	})
+}
+
+func TestA1_EachFirstAttemptHasAnotherID(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, table *faultyTable) {
+		var failed []uint64
+		c.backend = syncFunc(func(ctx context.Context, u replica.Update) (replica.View, error) {
+			if len(failed) < 3 {
+				require.Equal(t, failed, append([]uint64(nil), u.Left...))
+				require.NotContains(t, failed, u.Self.ID)
+				failed = append(failed, u.Self.ID)
+				return replica.View{}, errFault
+			}
+			if u.Self.Heartbeat == 1 {
+				require.Equal(t, failed, u.Left)
+			}
+			return table.Sync(ctx, u)
+		})
+		c.start("a")
+		c.spread(2*testLease, map[string]int{"a": 12})
+		require.Len(t, failed, 3)
+	})
 }
 
 func TestA3_ANewTableHasALeaderAfterOneLease(t *testing.T) {
@@ -315,6 +356,28 @@ func TestA10_NobodyElseIsRetired(t *testing.T) {
 	})
 }
 
+func TestB4_ACampaignBelongsToItsServer(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, table *faultyTable) {
+		lost := false
+		c.backend = syncFunc(func(ctx context.Context, u replica.Update) (replica.View, error) {
+			v, err := table.Sync(ctx, u)
+			if u.Campaign > 0 && !lost && err == nil {
+				lost = true
+				table.Restore(table.Backup()) // another Server, of which this replica is the leader
+				return replica.View{}, errFault
+			}
+			return v, err
+		})
+		c.start("a")
+		c.eventually(2*testLease, "the answer to its campaign is lost", func() bool { return lost })
+		for range 9 {
+			time.Sleep(testLease / 10)
+			require.False(t, c.members["a"].Status().Leading, "it leads a table of which it may not know all members")
+		}
+		c.spread(testLease, map[string]int{"a": 12})
+	})
+}
+
 func TestB7_ALostTableStopsNothing(t *testing.T) {
 	inBubble(t, 12, func(c *cluster, table *faultyTable) {
 		c.three()
@@ -331,18 +394,27 @@ func TestB7_ALostTableStopsNothing(t *testing.T) {
 
 func TestRun_ForeignTable(t *testing.T) {
 	inBubble(t, 1, func(c *cluster, _ *faultyTable) {
-		r, err := replica.New(foreign{}, c.source, c.journal.work("a"), replica.WithNetwork(port{bus: c.bus, name: "a"}))
+		r, err := replica.New(syncFunc(foreign), c.source, c.journal.work("a"), replica.WithNetwork(port{bus: c.bus, name: "a"}))
 		require.NoError(t, err)
 		require.ErrorIs(t, r.Run(c.t.Context()), replica.ErrForeign)
 		require.ErrorIs(t, r.Run(c.t.Context()), orchestrator.ErrInvalid, "Run may be called once")
 	})
 }
 
-type foreign struct{}
+// syncFunc is a backend.
+type syncFunc func(context.Context, replica.Update) (replica.View, error)
 
-func (foreign) Sync(context.Context, replica.Update) (replica.View, error) {
+func (f syncFunc) Sync(ctx context.Context, u replica.Update) (replica.View, error) { return f(ctx, u) }
+
+func foreign(context.Context, replica.Update) (replica.View, error) {
 	return replica.View{}, fmt.Errorf("table pollers: %w: it has columns of another program", replica.ErrForeign)
 }
+
+// noContents has no content for any task.
+type noContents struct{}
+
+func (noContents) Content(string) ([]byte, int64, bool) { return nil, 0, false }
+func (noContents) Revision() int64                      { return 1 }
 
 func TestNew_NamesEveryInvalidOption(t *testing.T) {
 	_, err := replica.New(nil, nil, nil, replica.WithName(""), replica.WithLease(time.Hour, 0), replica.WithDrain(-1),
