@@ -92,6 +92,7 @@ var mayImport = map[string]string{
 	"etcd/e2e":                            "",
 	"examples/internal/stage/stagetest":   "std examples/internal/stage",
 	"internal/netfault":                   "std",
+	"internal/pgtest":                     "std",
 	"internal/proctest":                   "std golang.org/x/sys/unix",
 	"internal/scenario":                   "std . communicator/memory",
 	"test":                                "",
@@ -112,7 +113,7 @@ var mayLink = map[string]string{
 }
 
 // testsOnly is what only tests may import.
-const testsOnly = "github.com/stretchr/testify go.uber.org/goleak internal/proctest"
+const testsOnly = "github.com/stretchr/testify go.uber.org/goleak internal/pgtest internal/proctest"
 
 // superseded is what even tests do not import. The replacements are log/slog,
 // math/rand/v2, io with os, and errors.

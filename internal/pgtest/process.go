@@ -1,0 +1,164 @@
+package pgtest
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The signals that end a server, for [process.end].
+const (
+	fast      = syscall.SIGINT
+	immediate = syscall.SIGQUIT
+)
+
+// process is a server and its children. It ends with the test process, however that ends.
+type process struct {
+	t      testing.TB
+	cmd    *exec.Cmd
+	log    string // path of its output
+	exited chan struct{}
+	// guard ends the server when its standard input, lifeline, is closed.
+	guard    *exec.Cmd
+	lifeline io.Closer
+}
+
+// start starts a program as an unprivileged user. Its output is appended to the file at
+// path log.
+func start(t testing.TB, log, program string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(program, args...), log: log, exited: make(chan struct{})}
+	p.cmd.Dir = filepath.Dir(log)
+	unprivileged(t, p.cmd)
+	file, err := os.OpenFile(log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatalf("start %s: %v", program, err)
+	}
+	p.cmd.Stdout, p.cmd.Stderr = file, file
+	err = p.cmd.Start()
+	_ = file.Close()
+	if err != nil {
+		t.Fatalf("start %s: %v", program, err)
+	}
+	go func() {
+		defer close(p.exited)
+		_ = p.cmd.Wait() // it may be killed, so an error is expected
+	}()
+	p.guard = exec.Command("sh", "-c", `read _; pkill -CONT -P "$0"; kill -CONT "$0"; kill -QUIT "$0"`, fmt.Sprint(p.cmd.Process.Pid))
+	if p.lifeline, err = p.guard.StdinPipe(); err == nil {
+		err = p.guard.Start()
+	}
+	if err != nil {
+		_ = p.cmd.Process.Kill()
+		t.Fatalf("guard %s: %v", program, err)
+	}
+	return p
+}
+
+// await waits until cond returns true, for a minute at most and as long as the process
+// runs. Otherwise it fails the test.
+func (p *process) await(what string, cond func() bool) {
+	p.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(time.Minute)
+	for !cond() {
+		select {
+		case <-tick.C:
+			continue
+		case <-p.exited:
+		case <-deadline:
+		}
+		text, _ := os.ReadFile(p.log) // without it, the failure is still told
+		p.t.Fatalf("%s never reached the state: %s\n%s", p.cmd.Path, what, text)
+	}
+}
+
+// end sends a signal that ends the process, and returns when it and its children have
+// ended.
+func (p *process) end(s syscall.Signal) {
+	p.t.Helper()
+	children := p.children()
+	_ = p.cmd.Process.Signal(s) // it may have ended
+	<-p.exited
+	p.disarm()
+	p.gone(children)
+}
+
+// disarm ends the guard, which must not signal another process with the same ID.
+func (p *process) disarm() {
+	_ = p.guard.Process.Kill()
+	_ = p.guard.Wait()
+	_ = p.lifeline.Close()
+}
+
+// folder returns a new folder that belongs to the unprivileged user. It is removed at the
+// end of the test.
+func folder(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pgtest") //nolint:usetesting // other users cannot enter t.TempDir
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	give(t, dir)
+	return dir
+}
+
+// freeAddr returns a free address of this machine. Its host is a random one in
+// 127.0.0.0/8: outgoing connections use 127.0.0.1, so the kernel gives none of them this
+// port.
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+	l, err := net.Listen("tcp", host+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// binaries returns the folder of PostgreSQL's programs: that of the newest version in
+// Debian's folder, or the one in the PATH.
+func binaries(t testing.TB) string {
+	t.Helper()
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(found, func(a, b string) int { return len(a) - len(b) }) // 9.6 before 15
+	if len(found) > 0 {
+		return filepath.Dir(found[len(found)-1])
+	}
+	return filepath.Dir(find(t, "postgres", ""))
+}
+
+// find returns the path of a program in the PATH or in a folder.
+func find(t testing.TB, program, folder string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if err != nil {
+		if path, err = exec.LookPath(filepath.Join(folder, program)); err != nil {
+			missing(t, program+" is not installed")
+		}
+	}
+	return path
+}
+
+// missing skips the test, or fails it in CI.
+func missing(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("this test needs a real PostgreSQL: %s", what)
+	}
+	t.Skipf("this test needs a real PostgreSQL: %s", what)
+}

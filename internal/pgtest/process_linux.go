@@ -1,0 +1,140 @@
+package pgtest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// crash kills the process and its children.
+func (p *process) crash() {
+	p.t.Helper()
+	p.pause() // so that it starts no more children, and does not react to the end of one
+	children := p.children()
+	for _, pid := range children {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	_ = p.cmd.Process.Kill()
+	<-p.exited
+	p.disarm()
+	p.gone(children)
+}
+
+// pause stops the process, which then starts no more children, and them.
+func (p *process) pause() {
+	p.t.Helper()
+	p.stop(p.cmd.Process.Pid)
+	for _, pid := range p.children() {
+		p.stop(pid)
+	}
+}
+
+// stop sends SIGSTOP, and returns when the process has stopped or ended.
+func (p *process) stop(pid int) {
+	p.t.Helper()
+	_ = syscall.Kill(pid, syscall.SIGSTOP) // it may have ended
+	for {
+		if state, _ := stat(pid); strings.Contains("TZX", state) {
+			return
+		}
+		<-time.After(time.Millisecond)
+	}
+}
+
+// resume continues the process and its children.
+func (p *process) resume() {
+	p.t.Helper()
+	for _, pid := range append(p.children(), p.cmd.Process.Pid) {
+		_ = syscall.Kill(pid, syscall.SIGCONT) // it may have ended
+	}
+}
+
+// gone waits until processes have ended.
+func (p *process) gone(pids []int) {
+	for slices.ContainsFunc(pids, func(pid int) bool {
+		state, _ := stat(pid)
+		return !strings.Contains("ZX", state)
+	}) {
+		<-time.After(time.Millisecond)
+	}
+}
+
+// children returns the IDs of the child processes.
+func (p *process) children() []int {
+	p.t.Helper()
+	processes, err := os.ReadDir("/proc")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var pids []int
+	for _, entry := range processes {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		if _, parent := stat(pid); parent == p.cmd.Process.Pid {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// stat returns the state of a process, a letter, and its parent. The state of a process
+// that does not exist is empty.
+func stat(pid int) (state string, parent int) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", 0
+	}
+	end := strings.LastIndex(string(text), ") ") // of the name, which may contain any character
+	fields := strings.Fields(string(text[end+1:]))
+	parent, err = strconv.Atoi(fields[1])
+	if err != nil {
+		return "", 0
+	}
+	return fields[0], parent
+}
+
+// unprivileged makes a command of root run as user postgres.
+func unprivileged(t testing.TB, cmd *exec.Cmd) {
+	t.Helper()
+	if os.Getuid() == 0 {
+		uid, gid := account(t)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+	}
+}
+
+// give makes the unprivileged user the owner of a folder.
+func give(t testing.TB, dir string) {
+	t.Helper()
+	if os.Getuid() == 0 {
+		uid, gid := account(t)
+		if err := os.Chown(dir, uid, gid); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// account returns the IDs of user postgres.
+func account(t testing.TB) (uid, gid int) {
+	t.Helper()
+	u, err := user.Lookup(User)
+	if err != nil {
+		missing(t, err.Error())
+	}
+	uid, err = strconv.Atoi(u.Uid)
+	if err == nil {
+		gid, err = strconv.Atoi(u.Gid)
+	}
+	if err != nil {
+		t.Fatalf("user %s: %v", User, err)
+	}
+	return uid, gid
+}

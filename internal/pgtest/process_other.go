@@ -1,0 +1,22 @@
+//go:build !linux
+
+package pgtest
+
+import (
+	"os/exec"
+	"testing"
+)
+
+// give skips the test: it is the first that a server needs.
+func give(t testing.TB, _ string) {
+	t.Helper()
+	missing(t, "servers are started only on Linux")
+}
+
+func unprivileged(testing.TB, *exec.Cmd) {}
+
+func (p *process) crash()          {}
+func (p *process) pause()          {}
+func (p *process) resume()         {}
+func (p *process) children() []int { return nil }
+func (p *process) gone([]int)      {}

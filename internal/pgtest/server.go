@@ -1,0 +1,258 @@
+package pgtest
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// User is the superuser of each server. It needs no password.
+const User = "postgres"
+
+// Server is a PostgreSQL server with the database "postgres". Its address stays the same
+// when it is started again. Its methods fail the test when something fails, and are for
+// the test's goroutine.
+type Server struct {
+	t        testing.TB
+	dir      string // holds data and log, and belongs to the server's user
+	bin      string // of the server's programs
+	host     string
+	port     string
+	postgres *process // nil: not running
+	paused   bool
+}
+
+// Start starts a new server that runs until the end of the test. Without the programs it
+// skips the test, or fails it if the environment has CI=true.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	s := newServer(t)
+	s.run("initdb", "--pgdata="+s.data(), "--username="+User, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+	s.Start()
+	return s
+}
+
+// newServer returns a server with an address and an empty folder.
+func newServer(t testing.TB) *Server {
+	t.Helper()
+	bin := binaries(t)
+	s := &Server{t: t, dir: folder(t), bin: bin}
+	var err error
+	if s.host, s.port, err = net.SplitHostPort(freeAddr(t)); err != nil {
+		t.Fatalf("start PostgreSQL: %v", err)
+	}
+	t.Cleanup(func() {
+		if s.postgres != nil {
+			s.Continue()
+			s.postgres.end(immediate)
+		}
+	})
+	return s
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+// Addr returns the host:port of the server.
+func (s *Server) Addr() string { return net.JoinHostPort(s.host, s.port) }
+
+// URL returns the connection string of a user and a database.
+func (s *Server) URL(user, database string) string { return url(user, s.Addr(), database) }
+
+func url(user, addr, database string) string {
+	return fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", user, addr, database)
+}
+
+// Start starts a server that was stopped or has crashed, and returns when it accepts
+// connections.
+func (s *Server) Start() {
+	s.t.Helper()
+	pidFile := filepath.Join(s.data(), "postmaster.pid")
+	if err := os.Remove(pidFile); err != nil && !os.IsNotExist(err) { // of a crashed server
+		s.t.Fatalf("start PostgreSQL: %v", err)
+	}
+	s.postgres = start(s.t, filepath.Join(s.dir, "log"), filepath.Join(s.bin, "postgres"), "-D", s.data(),
+		"-c", "listen_addresses="+s.host, "-c", "port="+s.port, "-c", "unix_socket_directories=",
+		"-c", "dynamic_shared_memory_type=mmap", // a crash leaves nothing outside the folder
+	)
+	s.postgres.await("accepts connections", func() bool {
+		status, err := os.ReadFile(pidFile)
+		return err == nil && bytes.Contains(status, []byte("\nready"))
+	})
+}
+
+// Stop stops the server: it aborts open transactions, closes all connections and returns
+// when it has ended. A standby that follows receives everything first.
+func (s *Server) Stop() {
+	s.t.Helper()
+	s.Continue()
+	s.postgres.end(fast)
+	s.postgres = nil
+}
+
+// Crash kills all processes of the server with SIGKILL, and returns when they have ended.
+func (s *Server) Crash() {
+	s.t.Helper()
+	s.postgres.crash()
+	s.postgres, s.paused = nil, false
+}
+
+// Pause stops all processes of the server with SIGSTOP, and returns when they have
+// stopped. Connections stay open, and the kernel accepts new ones.
+func (s *Server) Pause() {
+	s.t.Helper()
+	s.postgres.pause()
+	s.paused = true
+}
+
+// Continue continues a paused server. It does nothing if the server is not paused.
+func (s *Server) Continue() {
+	s.t.Helper()
+	if s.paused {
+		s.postgres.resume()
+	}
+	s.paused = false
+}
+
+// SQL executes statements as the superuser, each in its own transaction unless they say
+// otherwise. It returns the rows, one a line, with columns separated by |.
+func (s *Server) SQL(database, statements string) string {
+	s.t.Helper()
+	return s.SQLAt(s.URL(User, database), statements)
+}
+
+// SQLAt is SQL over another connection string.
+func (s *Server) SQLAt(url, statements string) string {
+	s.t.Helper()
+	rows, err := s.psql(url, statements)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return rows
+}
+
+// Dump returns the content of a database as SQL that replaces it; see Restore.
+func (s *Server) Dump(database string) string {
+	s.t.Helper()
+	return s.run("pg_dump", "--clean", "--if-exists", "--dbname="+s.URL(User, database))
+}
+
+// Restore executes a dump in one transaction. An error leaves the database as it was,
+// such as a deadlock with another client.
+func (s *Server) Restore(database, dump string) error {
+	_, err := s.psql(s.URL(User, database), dump, "--single-transaction")
+	return err
+}
+
+func (s *Server) psql(url, statements string, options ...string) (string, error) {
+	cmd := exec.Command(filepath.Join(s.bin, "psql"), append(options, "--no-psqlrc", "--quiet", "--tuples-only", "--no-align",
+		"--set=ON_ERROR_STOP=1", "--dbname="+url)...)
+	cmd.Stdin = strings.NewReader(statements)
+	return output(cmd)
+}
+
+// run runs a program of the server as the server's user, and returns its output.
+func (s *Server) run(program string, args ...string) string {
+	s.t.Helper()
+	cmd := exec.Command(filepath.Join(s.bin, program), args...)
+	cmd.Dir = s.dir
+	unprivileged(s.t, cmd)
+	text, err := output(cmd)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return text
+}
+
+func output(cmd *exec.Cmd) (string, error) {
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), err, stderr.String())
+	}
+	return strings.TrimSuffix(string(out), "\n"), nil
+}
+
+// Standby starts a server that replicates this one asynchronously until Cut or Promote.
+func (s *Server) Standby() *Server {
+	s.t.Helper()
+	b := newServer(s.t)
+	b.run("pg_basebackup", "--dbname="+s.URL(User, "postgres"), "--pgdata="+b.data(), "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+	b.Start()
+	return b
+}
+
+// Cut ends the replication of a standby, which receives nothing more.
+func (s *Server) Cut() {
+	s.t.Helper()
+	s.SQL("postgres", "alter system set primary_conninfo = ''; select pg_reload_conf()")
+	s.await("its receiver ends", "select count(*) = 0 from pg_stat_wal_receiver")
+}
+
+// Promote makes a standby a server of its own, in a new timeline.
+func (s *Server) Promote() {
+	s.t.Helper()
+	s.SQL("postgres", "select pg_promote()")
+}
+
+// await waits until a query returns true.
+func (s *Server) await(what, query string) {
+	s.t.Helper()
+	s.postgres.await(what, func() bool { return s.SQL("postgres", query) == "t" })
+}
+
+// Bouncer is a PgBouncer in front of a server. It pools transactions: each may run on
+// another of the server's connections.
+type Bouncer struct {
+	addr    string
+	process *process
+}
+
+// Bouncer starts a PgBouncer that runs until the end of the test. Every user of the server
+// may connect without a password.
+func (s *Server) Bouncer() *Bouncer {
+	s.t.Helper()
+	program := find(s.t, "pgbouncer", "/usr/sbin")
+	dir := folder(s.t)
+	b := &Bouncer{addr: freeAddr(s.t)}
+	host, port, err := net.SplitHostPort(b.addr)
+	if err != nil {
+		s.t.Fatalf("start PgBouncer: %v", err)
+	}
+	config := filepath.Join(dir, "pgbouncer.ini")
+	text := fmt.Sprintf(`[databases]
+* = host=%s port=%s
+[pgbouncer]
+listen_addr = %s
+listen_port = %s
+unix_socket_dir =
+auth_type = trust
+auth_user = %s
+pool_mode = transaction
+`, s.host, s.port, host, port, User)
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		s.t.Fatalf("start PgBouncer: %v", err)
+	}
+	b.process = start(s.t, filepath.Join(dir, "log"), program, config)
+	s.t.Cleanup(func() { b.process.end(immediate) })
+	b.process.await("accepts connections", func() bool {
+		c, err := net.DialTimeout("tcp", b.addr, time.Second)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	})
+	return b
+}
+
+// Addr returns the host:port of the PgBouncer.
+func (b *Bouncer) Addr() string { return b.addr }
+
+// URL returns the connection string of a user and a database.
+func (b *Bouncer) URL(user, database string) string { return url(user, b.addr, database) }
