@@ -81,4 +81,8 @@ func TestServer_Standby(t *testing.T) {
 	b.SQL(db, "insert into t values (3)")
 	require.Equal(t, "1\n3", b.SQL(db, "select n from t order by n"), "2 was lost")
 	require.Equal(t, "00000002", b.SQL(db, "select left(pg_walfile_name(pg_current_wal_lsn()), 8)"), "the timeline")
+
+	s.Follow(b)
+	require.Equal(t, "1\n3", s.SQL(db, "select n from t order by n"))
+	s.Promote()
 }

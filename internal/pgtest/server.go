@@ -183,9 +183,19 @@ func output(cmd *exec.Cmd) (string, error) {
 func (s *Server) Standby() *Server {
 	s.t.Helper()
 	b := newServer(s.t)
-	b.run("pg_basebackup", "--dbname="+s.URL(User, "postgres"), "--pgdata="+b.data(), "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
-	b.Start()
+	b.Follow(s)
 	return b
+}
+
+// Follow starts a server that was stopped or has crashed as a standby of another. It loses
+// all its data, and keeps its address.
+func (s *Server) Follow(primary *Server) {
+	s.t.Helper()
+	if err := os.RemoveAll(s.data()); err != nil {
+		s.t.Fatalf("start a standby: %v", err)
+	}
+	s.run("pg_basebackup", "--dbname="+primary.URL(User, "postgres"), "--pgdata="+s.data(), "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+	s.Start()
 }
 
 // Cut ends the replication of a standby, which receives nothing more.
@@ -235,6 +245,7 @@ unix_socket_dir =
 auth_type = trust
 auth_user = %s
 pool_mode = transaction
+server_login_retry = 1
 `, s.host, s.port, host, port, User)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		s.t.Fatalf("start PgBouncer: %v", err)

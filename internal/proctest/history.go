@@ -110,6 +110,10 @@ func (h *History) IsEven(tasks int, nodes []string) bool {
 	return len(loads) > 0 && loads[len(loads)-1]-loads[0] <= 1
 }
 
+// Pauses returns when a process was stopped by a signal, in order. The caller must not
+// change the spans.
+func (h *History) Pauses(pid int) []Span { return h.pauses[pid] }
+
 // WasPaused reports whether a process was ever stopped by a signal.
 func (h *History) WasPaused(pid int) bool { return len(h.pauses[pid]) > 0 }
 
