@@ -70,6 +70,7 @@ var mayImport = map[string]string{
 
 	"replica":             "std . worker communicator/grpc internal/backoff internal/loglimit internal/panics",
 	"replica/memory":      "std replica",
+	"replica/postgres":    "std . replica internal/backoff github.com/jackc/pgx",
 	"replica/replicatest": "std . replica", // linked into the tests of users: no test library
 
 	// Programs.
@@ -108,8 +109,9 @@ var mayLink = map[string]string{
 	// Some sixty modules.
 	"go.etcd.io/etcd/server": "etcd/embed examples/... bench",
 	// The transports do not know each other.
-	"etcd":              "etcd/... examples/... bench",
-	"communicator/grpc": "communicator/grpc/... replica/... examples/... bench",
+	"etcd":                 "etcd/... examples/... bench",
+	"communicator/grpc":    "communicator/grpc/... replica/... examples/... bench",
+	"github.com/jackc/pgx": "replica/postgres/... examples/... bench",
 }
 
 // testsOnly is what only tests may import.

@@ -1,0 +1,135 @@
+-- Tables of replicas, version 1. Applying it again changes nothing.
+--
+-- Users of the tables need: grant select, insert, update, delete on
+-- orchestrator_tables, orchestrator_members to …
+
+-- orchestrator_tables has a row for each name given to postgres.New. Its lock orders
+-- the Syncs of that name.
+create table if not exists orchestrator_tables (
+  name text primary key,
+  server uuid not null,       -- View.Server: drawn for each new row and after each loss
+  confirmed boolean not null,
+  epoch bigint not null,
+  leader bigint not null,
+  lease bigint not null,      -- the longest there was, in nanoseconds
+  members bigint not null,    -- how many rows orchestrator_members has of that name
+  origin text not null,       -- the database that drew server
+  written xid8 not null       -- the transaction that wrote the row
+);
+
+-- Rows are updated every few seconds: half of each page is kept free for that.
+create table if not exists orchestrator_members (
+  name text,
+  id bigint,
+  heartbeat bigint not null,
+  draining boolean not null,
+  passive boolean not null,
+  retired boolean not null,
+  record json not null,       -- a replica.Member
+  written xid8 not null,      -- the transaction that wrote the row
+  primary key (name, id)
+) with (fillfactor = 50);
+
+-- orchestrator_sync_1 is replica.Backend.Sync. It is a procedure, because one SQL
+-- statement would read as of before it waited for the lock, and because a procedure can
+-- commit before the result is sent. Otherwise a client that does not read the result
+-- would hold the lock.
+--
+-- The result is a replica.View as JSON, with the transaction, or null if the member is
+-- retired. p_server and p_transaction are those of the caller's last View.
+create or replace procedure orchestrator_sync_1(
+  p_name text, p_id bigint, p_heartbeat bigint, p_lease bigint, p_draining boolean, p_passive boolean, p_record json,
+  p_left bigint[], p_evict bigint[], p_evict_heartbeats bigint[], p_retire bigint[],
+  p_campaign bigint, p_epoch bigint, p_confirm text, p_server text, p_transaction xid8,
+  inout result json)
+language plpgsql as $$
+declare
+  t record;           -- the row of orchestrator_tables, as it will be
+  before record;      -- the row as it is stored
+  old record;         -- the caller's row of orchestrator_members
+  rows bigint;        -- members
+  genuine bigint;     -- those of them that this procedure wrote
+  members json;
+  origin text;
+  news boolean := false; -- others should see the result soon
+  this xid8;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    commit; -- of nothing: only a new transaction may have another isolation
+    set transaction isolation level read committed;
+  end if;
+  perform set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '2s', true);
+
+  -- The timeline is another one after each promotion and each recovery to a point in
+  -- time. Where these functions are refused, each start of the server counts as one.
+  begin
+    select s.system_identifier || '.' || left(pg_walfile_name(pg_current_wal_lsn()), 8) into strict origin from pg_control_system() s;
+  exception when others then
+    origin := extract(epoch from pg_postmaster_start_time());
+  end;
+  origin := origin || '.' || (select d.oid from pg_database d where d.datname = current_database());
+
+  -- Lock first: each statement below sees what all earlier Syncs have written.
+  loop
+    select x.*, x.xmin = x.written::xid as genuine into t from orchestrator_tables x where x.name = p_name for update;
+    exit when found;
+    insert into orchestrator_tables values (p_name, gen_random_uuid(), false, 0, 0, 0, 0, origin, pg_current_xact_id()) on conflict do nothing;
+  end loop;
+  this := pg_current_xact_id();
+
+  -- B7: a row whose xmin is not the transaction that this procedure recorded was restored,
+  -- or changed by hand. A transaction below one that the caller has seen means that the
+  -- whole server was rolled back.
+  select count(*), count(*) filter (where m.xmin = m.written::xid) into rows, genuine from orchestrator_members m where m.name = p_name;
+  if not t.genuine or t.origin <> origin or t.members <> rows or genuine <> rows or p_server = t.server::text and p_transaction > this then
+    delete from orchestrator_members m where m.name = p_name and m.xmin <> m.written::xid;
+    t.server := gen_random_uuid();
+    t.confirmed := false;
+    t.members := genuine;
+    update orchestrator_tables x set server = t.server, confirmed = false, members = genuine, origin = orchestrator_sync_1.origin, written = this
+      where x.name = p_name;
+  end if;
+  before := t;
+
+  select * into old from orchestrator_members m where m.name = p_name and m.id = p_id;
+  if old.retired then
+    result := null;
+    commit;
+    return;
+  end if;
+  if old.id is null or p_heartbeat > old.heartbeat then
+    insert into orchestrator_members values (p_name, p_id, p_heartbeat, p_draining, p_passive, false, p_record, this)
+      on conflict (name, id) do update
+      set heartbeat = p_heartbeat, draining = p_draining, passive = p_passive, record = p_record, written = this;
+    t.lease := greatest(t.lease, p_lease);
+    news := old.id is null or old.draining <> p_draining or old.passive <> p_passive;
+  end if;
+  if p_confirm = t.server::text then
+    t.confirmed := true;
+  end if;
+  delete from orchestrator_members m where m.name = p_name and m.id = any (p_left);
+  news := news or found;
+  update orchestrator_members m set retired = true, written = this where m.name = p_name and m.id = any (p_retire);
+  if t.confirmed then
+    delete from orchestrator_members m using unnest(p_evict, p_evict_heartbeats) e (id, heartbeat)
+      where m.name = p_name and m.id = e.id and m.heartbeat = e.heartbeat;
+    news := news or found;
+    if p_campaign > 0 and p_epoch = t.epoch then
+      t.epoch := p_campaign;
+      t.leader := p_id;
+      news := true;
+    end if;
+  end if;
+
+  select count(*), coalesce(json_agg(m.record), '[]') into t.members, members from orchestrator_members m where m.name = p_name;
+  if t is distinct from before then
+    update orchestrator_tables x set confirmed = t.confirmed, epoch = t.epoch, leader = t.leader, lease = t.lease, members = t.members, written = this
+      where x.name = p_name;
+  end if;
+  if news then
+    perform pg_notify('orchestrator', p_name);
+  end if;
+  result := json_build_object('Epoch', t.epoch, 'Leader', t.leader, 'Members', members, 'Lease', t.lease,
+    'Server', t.server, 'Confirmed', t.confirmed, 'Transaction', this::text);
+  commit;
+end $$;
