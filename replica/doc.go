@@ -48,8 +48,9 @@
 //     Source, or that reaches fewer than half of the others, lets another one lead.
 //   - (A8) Leases may differ, so they can be changed in a rolling update.
 //   - (A9) A leader stops when its own lease ends, and when the table is another one.
-//   - (A10) A replica that Syncs but never answers the leader is retired after two leases.
-//     Otherwise it would hold up every start of a new leader.
+//   - (A10) A replica that Syncs but never answers the leader, or no longer answers it since
+//     a start or a stop, is retired after four thirds of a lease. Otherwise it would hold up
+//     every start of a new leader, or the one task. It leaves, and joins again after a pause.
 //
 // Not promised: two primaries of a database at once, a disk that is rolled back, clones of a
 // running virtual machine, and a record deleted by hand just when the leader changes. No

@@ -41,7 +41,7 @@ type health struct {
 // answer is the last answered List of a member.
 type answer struct {
 	began time.Time
-	// unsure reports that a start was sent since, and may have been carried out.
+	// unsure reports that a start or a stop was sent since, and may have been carried out.
 	unsure bool
 }
 
@@ -52,6 +52,11 @@ const (
 	// passiveLeases is how many leases a replica stays passive.
 	passiveLeases = 10
 )
+
+// patience is how long a leader with this lease waits for the first answer of its Source,
+// and calls a member that does not answer: four calls, with the default timeout. So two
+// leaders in a row may fail, and a third one leads within four leases.
+func patience(lease time.Duration) time.Duration { return lease + lease/3 }
 
 // update returns what the next Sync publishes and asks for. seen is the highest epoch that
 // the worker has seen, and random a random number.
@@ -126,12 +131,9 @@ func (p *protocol) unfit(now time.Time, h health) string {
 		return ""
 	}
 	if h.told.IsZero() {
-		if now.Sub(p.leads.since) >= 2*p.self.Lease {
+		if now.Sub(p.leads.since) >= patience(p.self.Lease) {
 			return "the source of the tasks has not answered"
 		}
-		return ""
-	}
-	if now.Sub(h.told) < 2*p.self.Lease {
 		return ""
 	}
 	if answering, others := p.answering(now, h); 2*answering < others {
@@ -190,15 +192,27 @@ func (p *protocol) dead() map[uint64]uint64 {
 	return dead
 }
 
-// answering counts the other members that live and run tasks, and those of them that have
-// answered within two leases.
+// unanswered returns how long a member has not answered this leader. The leader calls a
+// member once it has seen it and knows the tasks.
+func unanswered(now time.Time, s sighting, h health) time.Duration {
+	since := s.first
+	for _, t := range []time.Time{h.told, h.answered[s.member.ID].began} {
+		if t.After(since) {
+			since = t
+		}
+	}
+	return now.Sub(since)
+}
+
+// answering counts the other members that live and run tasks, and those of them that
+// answer, or were not called for long enough to tell.
 func (p *protocol) answering(now time.Time, h health) (answering, others int) {
 	for id, s := range p.observed.seen {
 		if id == p.self.ID || s.dead || !s.member.Role.Works() {
 			continue
 		}
 		others++
-		if now.Sub(h.answered[id].began) < 2*p.self.Lease {
+		if unanswered(now, s, h) < patience(p.self.Lease) {
 			answering++
 		}
 	}
@@ -207,7 +221,8 @@ func (p *protocol) answering(now time.Time, h health) (answering, others int) {
 
 // uncallable returns the members that Sync and do not answer this leader (A10): those that
 // have never answered it, which may run anything, and those that may have carried out a
-// start since they answered. No task is started elsewhere that such a member may run.
+// start or a stop since they answered. No task is started elsewhere that such a member may
+// run, and one that it has stopped runs nowhere.
 func (p *protocol) uncallable(now time.Time, h health) []uint64 {
 	if h.told.IsZero() {
 		return nil
@@ -221,14 +236,7 @@ func (p *protocol) uncallable(now time.Time, h health) []uint64 {
 		if ok && !a.unsure || id == p.self.ID || s.dead || !s.member.Role.Works() {
 			continue
 		}
-		called := s.first // unanswered calls to the member began no earlier
-		if ok {
-			called = a.began
-		}
-		if h.told.After(called) {
-			called = h.told
-		}
-		if now.Sub(called) >= 2*max(s.member.Lease, p.self.Lease) {
+		if unanswered(now, s, h) >= patience(max(s.member.Lease, p.self.Lease)) {
 			ids = append(ids, id)
 		}
 	}
