@@ -200,8 +200,8 @@ func (c *calls) Apply(ctx context.Context, w grpc.WorkerID, writes []orchestrato
 		return c.local.Apply(ctx, writes)
 	}
 	errs := c.others.Apply(ctx, w, writes)
-	for i, err := range errs {
-		if err != nil && !errors.Is(err, orchestrator.ErrRejected) && writes[i].Op == orchestrator.OpAdd {
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, orchestrator.ErrRejected) {
 			c.mu.Lock()
 			a := c.answered[w.Incarnation]
 			a.unsure = true
