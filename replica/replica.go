@@ -343,17 +343,35 @@ func (r *Replica) rejoinIfFenced(stop, ctx context.Context) error {
 		}
 		return err
 	}
-	if r.retired { // A10: the fault may last
-		r.log.Warn("no leader can call this replica: it pauses before it joins again", "address", r.p.self.Address)
-		if time.Since(r.joined) > longestRetreat {
-			r.retreats.Reset()
-		}
-		r.public.pause(true)
-		r.retreats.Wait(stop)
-		r.public.pause(false)
-	}
+	former := r.p.self.ID
 	r.p.rejoin(r.worker.Incarnation())
+	if r.retired {
+		r.retreat(stop, ctx, former)
+	}
 	return nil
+}
+
+// retreat removes the record of a retired replica, so that no leader waits until it is
+// found dead, and pauses, because the fault may last (A10). ctx outlives stop.
+func (r *Replica) retreat(stop, ctx context.Context, former uint64) {
+	r.log.Warn("no leader can call this replica: check its address, the firewall and the certificates. It pauses before it joins again",
+		"address", r.p.self.Address)
+	// The ID is for this Sync only: a late repetition must not remove another record.
+	u := Update{Self: r.p.self, Epoch: r.p.view.Epoch}
+	u.Self.ID, u.Self.Heartbeat = rand.Uint64()>>2|1, 1
+	u.Left = []uint64{former, u.Self.ID}
+	limited, cancel := context.WithTimeoutCause(ctx, r.s.lease/4, errNoAnswer)
+	defer cancel()
+	_, _ = r.backend.Sync(limited, u) // otherwise the record is removed when it is found dead
+	if time.Since(r.joined) > longestRetreat {
+		r.retreats.Reset()
+	}
+	r.public.pause(true)
+	r.retreats.Wait(stop)
+	r.public.pause(false)
+	// A candidate that others can call may do better. Without this, two that cannot call
+	// each other would take turns.
+	r.p.pass(time.Now())
 }
 
 // left removes the record of a replica whose tasks have all stopped, or reports that they
