@@ -35,6 +35,34 @@ type bus struct {
 	// call is not late. nil: none is.
 	lateness func() time.Duration
 	late     sync.WaitGroup
+	// born is called with each new address; nil: nothing is.
+	born func(name, address string)
+	// lost has the addresses that lead nowhere.
+	lost map[string]bool
+	// last has what happens when the next write at an address has been carried out and its
+	// answer is lost.
+	last map[string]func()
+}
+
+// worker returns the worker at an address.
+func (b *bus) worker(address string) *worker.Worker[string] {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.workers[address]
+}
+
+// lose makes an address lead nowhere.
+func (b *bus) lose(address string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lost[address] = true
+}
+
+// loseAnswer loses the answer to the next write at an address, and calls then.
+func (b *bus) loseAnswer(address string, then func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last[address] = then
 }
 
 // callsSince returns the times of a replica's calls that began later.
@@ -52,11 +80,14 @@ type port struct {
 
 func (p port) Serve(ctx context.Context, w *worker.Worker[string]) (string, <-chan error, error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.next++
 	address := fmt.Sprintf("127.0.0.1:%d", p.next)
 	p.workers[address] = w
 	p.hung[address], p.nextHangs = p.nextHangs, false
+	p.mu.Unlock()
+	if p.born != nil {
+		p.born(p.name, address)
+	}
 	served := make(chan error)
 	context.AfterFunc(ctx, func() { close(served) })
 	return address, served, nil
@@ -92,14 +123,14 @@ func (c *busCaller) Close() error { return nil }
 func (c *busCaller) find(ctx context.Context, w grpc.WorkerID) (*replica.Local, error) {
 	c.mu.Lock()
 	at := c.addresses[w]
-	found, hung := c.workers[at], c.hung[at] || c.away[c.name]
+	found, hung, lost := c.workers[at], c.hung[at] || c.away[c.name], c.lost[at]
 	c.calls[c.name] = append(c.calls[c.name], time.Now())
 	c.mu.Unlock()
 	if hung {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}
-	if found == nil {
+	if found == nil || lost {
 		return nil, fmt.Errorf("%w: connection refused", orchestrator.ErrRejected)
 	}
 	return replica.NewLocal(found, w.Incarnation, c.contents), nil
@@ -122,6 +153,13 @@ func (c *busCaller) Remove(context.Context, grpc.WorkerID, string) error {
 }
 
 func (c *busCaller) Apply(ctx context.Context, w grpc.WorkerID, writes []orchestrator.Write[string]) []error {
+	failed := func(err error) []error {
+		errs := make([]error, len(writes))
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
+	}
 	l, err := c.find(ctx, w)
 	if err == nil && c.lateness != nil {
 		if d := c.lateness(); d > 0 { // also after the caller has given up, or has stopped leading
@@ -134,13 +172,20 @@ func (c *busCaller) Apply(ctx context.Context, w grpc.WorkerID, writes []orchest
 		}
 	}
 	if err != nil {
-		errs := make([]error, len(writes))
-		for i := range errs {
-			errs[i] = err
-		}
-		return errs
+		return failed(err)
 	}
-	return l.Apply(ctx, writes)
+	errs := l.Apply(ctx, writes)
+	c.mu.Lock()
+	at := c.addresses[w]
+	then := c.last[at]
+	delete(c.last, at)
+	c.mu.Unlock()
+	if then != nil {
+		then()
+		<-ctx.Done()
+		return failed(context.Cause(ctx))
+	}
+	return errs
 }
 
 // journal records what runs where.
@@ -214,7 +259,10 @@ func newCluster(t *testing.T, b replica.Backend, tasks int) *cluster {
 	}
 	return &cluster{
 		t: t, backend: b, source: replica.Names(names...),
-		bus:     &bus{workers: make(map[string]*worker.Worker[string]), hung: make(map[string]bool), away: make(map[string]bool), calls: make(map[string][]time.Time)},
+		bus: &bus{
+			workers: make(map[string]*worker.Worker[string]), hung: make(map[string]bool), away: make(map[string]bool),
+			calls: make(map[string][]time.Time), lost: make(map[string]bool), last: make(map[string]func()),
+		},
 		journal: &journal{running: make(map[string][]string)},
 		members: make(map[string]*replicaProcess),
 	}
