@@ -48,11 +48,13 @@ func (r Role) String() string {
 	return fmt.Sprintf("role(%d)", uint8(r))
 }
 
-// Works reports whether a replica of the role runs tasks.
+// Works reports whether a replica of the role runs tasks. One of an unknown role may: it
+// is of a newer program.
 func (r Role) Works() bool { return r != CandidateOnly }
 
-// Leads reports whether a replica of the role may lead.
-func (r Role) Leads() bool { return r != WorkerOnly }
+// Leads reports whether a replica of the role may lead. One of an unknown role may not, so
+// that no other candidate waits for it.
+func (r Role) Leads() bool { return r == WorkerAndCandidate || r == CandidateOnly }
 
 // Member is the record of one replica in the table.
 type Member struct {
@@ -189,6 +191,8 @@ func (u *Update) Check() error {
 		invalid("ID is %d: must be from 1 to 2⁶³-1", s.ID)
 	case s.Heartbeat == 0 || s.Heartbeat > 1<<63-1:
 		invalid("heartbeat is %d: must be from 1 to 2⁶³-1", s.Heartbeat)
+	case s.Epoch > maxEpoch:
+		invalid("epoch is %d: must be at most 2⁶²", s.Epoch)
 	case s.Lease <= 0 || s.Lease > MaxLease:
 		invalid("lease is %v: must be above 0 and at most %v", s.Lease, MaxLease)
 	case s.Role > CandidateOnly:
@@ -218,6 +222,9 @@ const (
 	// MaxLease is the longest lease that a replica may have.
 	MaxLease = 2 * time.Minute
 
+	// maxEpoch leaves room for elections above every epoch that a member has seen. A clock
+	// reaches it in the year 148,108.
+	maxEpoch      = 1 << 62
 	maxText       = 1024
 	maxAttributes = 4096
 )

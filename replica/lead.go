@@ -23,6 +23,8 @@ type leadership struct {
 	calls *calls
 	o     *orchestrator.Orchestrator[grpc.WorkerID, string]
 	known map[grpc.WorkerID]bool // the workers that o knows
+	// retired has the IDs of the members that were retired.
+	retired map[uint64]bool
 
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when err is valid
@@ -41,11 +43,12 @@ func (r *Replica) newLeadership(epoch uint64, members []sighting) (*leadership, 
 		epoch: epoch,
 		tasks: tasks,
 		calls: &calls{
-			self: r.p.self.ID, others: others, answered: make(map[uint64]answer),
+			self: r.p.self.ID, others: others, answered: make(map[uint64]answer), failed: make(map[uint64]error),
 			local: &local{worker: r.worker, id: r.p.self.ID, contents: tasks},
 		},
-		known: make(map[grpc.WorkerID]bool),
-		done:  make(chan struct{}),
+		known:   make(map[grpc.WorkerID]bool),
+		retired: make(map[uint64]bool),
+		done:    make(chan struct{}),
 	}
 	l.o, err = orchestrator.New(l.calls, slices.Concat(r.s.orchestrator, []orchestrator.Option{
 		orchestrator.WithEpoch(epoch), orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved),
@@ -104,8 +107,9 @@ func (l *leadership) update(members []sighting) error {
 		}
 		w := workerOf(m)
 		if m.ID != l.calls.self {
+			// Calls to a member whose name or address is invalid fail, and it is retired.
 			if err := l.calls.others.Connect(w, m.Address); err != nil {
-				return err
+				l.calls.fail(m.ID, err)
 			}
 		}
 		workers = append(workers, orchestrator.Worker[grpc.WorkerID]{Name: w, Draining: m.Draining})
@@ -158,6 +162,7 @@ type calls struct {
 
 	mu       sync.Mutex
 	answered map[uint64]answer
+	failed   map[uint64]error // why the last List of a member failed
 	told     time.Time
 }
 
@@ -172,12 +177,29 @@ func (c *calls) List(ctx context.Context, w grpc.WorkerID) ([]string, error) {
 	} else {
 		tasks, err = c.others.List(ctx, w)
 	}
-	if err == nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.answered[w.Incarnation] = answer{began: began}
+	if err != nil {
+		c.fail(w.Incarnation, err)
+		return nil, err
 	}
-	return tasks, err
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answered[w.Incarnation] = answer{began: began}
+	delete(c.failed, w.Incarnation)
+	return tasks, nil
+}
+
+// fail records why a member does not answer.
+func (c *calls) fail(id uint64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed[id] = err
+}
+
+// failure returns why a member does not answer.
+func (c *calls) failure(id uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failed[id]
 }
 
 func (c *calls) Add(ctx context.Context, w grpc.WorkerID, task string) error {
@@ -241,6 +263,7 @@ func (c *calls) forget(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.answered, id)
+	delete(c.failed, id)
 }
 
 // local calls a worker of this process.

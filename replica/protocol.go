@@ -19,8 +19,9 @@ type protocol struct {
 	// campaign is the Server of the View on which the last campaign was based. It is won
 	// only there: another Server may lack members that have joined since.
 	campaign string
-	led      uint64   // the last epoch that the replica has led; it leads none twice
-	leads    *leading // nil: it does not lead
+	led      uint64    // the last epoch that the replica has led; it leads none twice
+	ledSince time.Time // when that began
+	leads    *leading  // nil: it does not lead
 	// passiveUntil is when the replica becomes a candidate like any other again.
 	passiveUntil time.Time
 }
@@ -70,7 +71,7 @@ func (p *protocol) update(now time.Time, seen uint64, random uint32, h health) U
 	}
 	if p.leads != nil {
 		u.Evict, u.Retire = p.dead(), p.uncallable(now, h)
-	} else if p.vacant() {
+	} else if p.vacant(now) {
 		u.Campaign, p.campaign = p.nextEpoch(now, random), p.view.Server
 	}
 	return u
@@ -106,7 +107,7 @@ func (p *protocol) elected() bool {
 // lead records that the replica leads from now on.
 func (p *protocol) lead(now time.Time) {
 	p.leads = &leading{epoch: p.view.Epoch, server: p.view.Server, since: now}
-	p.led = p.view.Epoch
+	p.led, p.ledSince = p.view.Epoch, now
 }
 
 // mustStop returns why the replica must not lead any longer; empty: it may.
@@ -154,7 +155,7 @@ func (p *protocol) rejoin(id uint64) {
 }
 
 // vacant reports whether the replica should campaign (A3).
-func (p *protocol) vacant() bool {
+func (p *protocol) vacant(now time.Time) bool {
 	if !p.synced || !p.view.Confirmed || p.self.Draining || !p.self.Role.Leads() || p.self.Passive && p.otherCandidate() {
 		return false
 	}
@@ -163,7 +164,8 @@ func (p *protocol) vacant() bool {
 	case !ok, leader.Draining:
 		return true
 	case leader.ID == p.self.ID:
-		return p.leads == nil // it stopped leading
+		// It stopped leading. What ended that may last: one campaign a heartbeat.
+		return p.leads == nil && now.Sub(p.ledSince) >= p.self.Lease/12
 	case leader.Passive:
 		return !p.self.Passive
 	}
@@ -259,7 +261,6 @@ func (p *protocol) alone() bool {
 func (p *protocol) pending(now time.Time, h health, asked Update) bool {
 	next := *p // update changes only the copy
 	u := next.update(now, p.self.Epoch, 0, h)
-	// A second campaign after leading can wait: what ended the leadership may last.
 	campaign := u.Campaign > 0 && p.view.Leader != p.self.ID && (asked.Campaign == 0 || asked.Epoch != u.Epoch)
 	if campaign || u.Confirm != asked.Confirm || u.Self.Passive != asked.Self.Passive {
 		return true

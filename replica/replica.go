@@ -106,6 +106,10 @@ func (r *Replica) Run(ctx context.Context) error {
 		cancel()
 		return fmt.Errorf("run replica: %w", err)
 	}
+	if onLoopback(address) {
+		r.log.Warn("replicas on other machines cannot call this one: for several machines, give WithCredentials or WithPlaintext, or WithListen and WithAdvertise",
+			"address", address)
+	}
 	r.p.self = Member{
 		ID: r.worker.Incarnation(), Lease: r.s.lease, Name: r.s.name, Address: address,
 		Attributes: r.s.attributes, Role: r.s.role,
@@ -150,8 +154,12 @@ func (r *Replica) loop(stop, ctx context.Context, served <-chan error) error {
 			return err
 		}
 		asked, err := r.sync(ctx)
-		if errors.Is(err, ErrForeign) || errors.Is(err, errUncallable) {
+		if errors.Is(err, ErrForeign) {
 			return errors.Join(err, r.worker.Close(ctx))
+		}
+		if errors.Is(err, errUncallable) {
+			r.stopLeading(nil, "other replicas cannot call it")
+			return errors.Join(err, r.left(ctx, r.worker.Close(ctx), false, 0))
 		}
 		r.publish(err)
 		if closed == nil && r.p.self.Draining {
@@ -179,7 +187,8 @@ func (r *Replica) loop(stop, ctx context.Context, served <-chan error) error {
 			timer.Stop()
 			return r.left(ctx, err, expired, tasks)
 		case err := <-served:
-			return errors.Join(fmt.Errorf("%w: %w", errUncallable, err), r.worker.Close(ctx))
+			r.stopLeading(nil, "its server has ended")
+			return errors.Join(fmt.Errorf("%w: %w", errUncallable, err), r.left(ctx, r.worker.Close(ctx), false, 0))
 		case <-woken:
 			backoff.Sleep(ctx, time.Until(last.Add(r.quiet())))
 		case <-lost:
@@ -231,7 +240,7 @@ func (r *Replica) sync(ctx context.Context) (asked Update, err error) {
 		r.joined = now
 		r.log.Info("joined", "id", r.p.self.ID, "address", r.p.self.Address, "members", len(v.Members))
 	}
-	r.follow(ctx, now, h)
+	r.follow(ctx, now, h, u.Retire)
 	return u, r.reachable()
 }
 
@@ -245,10 +254,14 @@ func shows(v View, self Member) bool {
 	return false
 }
 
-// follow leads, or stops leading, as the last View asks for.
-func (r *Replica) follow(ctx context.Context, now time.Time, h health) {
+// follow leads, or stops leading, as the last View asks for. retired has the members that
+// the last Sync has retired.
+func (r *Replica) follow(ctx context.Context, now time.Time, h health, retired []uint64) {
 	if r.lead != nil && r.lead.ended() {
 		r.stopLeading(nil, "its orchestrator ended: "+fmt.Sprint(r.lead.err))
+	}
+	if r.lead != nil {
+		r.logRetired(retired)
 	}
 	if reason := r.p.mustStop(); reason != "" {
 		r.stopLeading(orchestrator.ErrDeposed, reason)
@@ -272,12 +285,24 @@ func (r *Replica) follow(ctx context.Context, now time.Time, h health) {
 	r.p.lead(now)
 	if err != nil {
 		r.p.leads = nil
-		r.log.Error("elected, but cannot lead", "err", err)
+		r.p.pass(now)
+		r.log.Error("elected, but cannot lead: another replica should", "err", err)
 		return
 	}
 	r.lead = l
 	r.log.Info("leads", "epoch", l.epoch, "members", len(members))
 	l.begin(ctx, r)
+}
+
+// logRetired logs which members were retired, and why.
+func (r *Replica) logRetired(retired []uint64) {
+	for _, id := range retired {
+		if s, ok := r.p.observed.seen[id]; ok && !r.lead.retired[id] {
+			r.lead.retired[id] = true
+			r.log.Warn("a replica cannot be called and is retired: check its address, the firewall and the certificates",
+				"name", s.member.Name, "address", s.member.Address, "err", r.lead.calls.failure(id))
+		}
+	}
 }
 
 // stopLeading ends the leadership, if there is one. Calls that are under way may end later.
@@ -395,13 +420,16 @@ func (r *Replica) left(ctx context.Context, err error, expired bool, tasks int) 
 	return nil
 }
 
-// reachable returns an error if the replica is on loopback and others are not.
+// reachable returns an error if the replica is on loopback, and another one lives that is
+// not: neither can call the other. The record of a process that has ended is not enough,
+// which only a leader removes.
 func (r *Replica) reachable() error {
 	if !onLoopback(r.p.self.Address) {
 		return nil
 	}
-	for _, m := range r.p.view.Members {
-		if !onLoopback(m.Address) {
+	for _, s := range r.p.observed.members() {
+		risen := s.since.After(s.first)
+		if m := s.member; risen && !s.dead && m.Address != "" && !onLoopback(m.Address) {
 			return fmt.Errorf("%w: %w: its address is %s, and %s is at %s: give WithCredentials or WithPlaintext, or WithListen and WithAdvertise",
 				orchestrator.ErrInvalid, errUncallable, r.p.self.Address, m.Name, m.Address)
 		}

@@ -4,6 +4,7 @@ package replica_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/replica"
 )
 
@@ -233,4 +235,68 @@ func TestNeverStuck_AnEpochFromTheFuture(t *testing.T) {
 		table.crash(c, crashed)
 		c.within("the tasks of a crashed replica run elsewhere", func() bool { return c.journal.counts()[crashed] == 0 && c.all() })
 	})
+}
+
+// futureTable shows the member "future" as a newer program might publish it: with a role
+// that this one does not know, and a name and an address that it cannot call.
+type futureTable struct{ *faultyTable }
+
+func (f futureTable) Sync(ctx context.Context, u replica.Update) (replica.View, error) {
+	v, err := f.faultyTable.Sync(ctx, u)
+	for i := range v.Members {
+		if m := &v.Members[i]; m.Name == "future" {
+			m.Name, m.Address, m.Role = "", "", 7
+		}
+	}
+	return v, err
+}
+
+func TestNeverStuck_TwoVersions(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, table *faultyTable) {
+		c.backend = futureTable{table}
+		future := replica.Update{Self: replica.Member{ID: 7, Lease: testLease, Name: "future", Address: "?"}}
+		ctx, stop := context.WithCancel(context.Background())
+		defer stop()
+		retired := make(chan time.Time, 1)
+		go func() {
+			for ctx.Err() == nil {
+				future.Self.Heartbeat++
+				if _, err := table.Table.Sync(ctx, future); errors.Is(err, replica.ErrRetired) {
+					retired <- time.Now()
+					return
+				}
+				time.Sleep(testLease / 12)
+			}
+		}()
+		c.start("a", replica.WithLease(testLease/2, time.Second))
+		c.start("b", replica.WithAttributes(map[string]string{"version": "2", "région": "\x00✓"}))
+		c.start("c", replica.WithLease(testLease*3/4, time.Second))
+		c.within("everything runs", c.runs(12, "a", "b", "c"))
+		require.Less(t, time.Since(<-retired), 2*testLease)
+		for range 3 {
+			leader := c.leader()
+			require.NoError(t, c.end(leader))
+			c.within("the others run everything", c.runs(12, c.others(leader)...))
+			c.start(leader)
+			c.within("everything runs", c.runs(12, "a", "b", "c"))
+		}
+	})
+}
+
+// The leader's calls cannot be set up: another one leads.
+func TestNeverStuck_ALeaderWithoutANetwork(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, _ *faultyTable) {
+		c.start("a", replica.WithNetwork(deaf{port{bus: c.bus, name: "a"}}))
+		time.Sleep(2 * testLease)
+		require.Empty(t, c.leader())
+		c.start("b")
+		c.within("b leads", c.runs(12, "a", "b"))
+		require.Less(t, c.members["a"].Status().Epoch, uint64(time.Now().UnixMicro())+1<<39, "a has campaigned with every beat at most")
+	})
+}
+
+type deaf struct{ port }
+
+func (deaf) Caller(grpc.RevisedContents) (replica.Caller, error) {
+	return nil, errors.New("too many open files")
 }
