@@ -3,9 +3,11 @@ package replica_test
 // Replicas in one process: a network of function calls, and a journal of what ran where.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -27,6 +29,7 @@ type bus struct {
 	workers map[string]*worker.Worker[string] // by address
 	next    int
 	hung    map[string]bool        // addresses at which calls are never answered
+	hosts   map[string]string      // of replicas, by name; otherwise 127.0.0.1
 	away    map[string]bool        // replicas whose own calls are never answered, by name
 	calls   map[string][]time.Time // by the name of the caller
 	// nextHangs makes calls at the next address hang.
@@ -81,7 +84,7 @@ type port struct {
 func (p port) Serve(ctx context.Context, w *worker.Worker[string]) (string, <-chan error, error) {
 	p.mu.Lock()
 	p.next++
-	address := fmt.Sprintf("127.0.0.1:%d", p.next)
+	address := fmt.Sprintf("%s:%d", cmp.Or(p.hosts[p.name], "127.0.0.1"), p.next)
 	p.workers[address] = w
 	p.hung[address], p.nextHangs = p.nextHangs, false
 	p.mu.Unlock()
@@ -242,6 +245,7 @@ type cluster struct {
 	journal *journal
 	source  replica.Source
 	members map[string]*replicaProcess
+	log     safeBuffer
 }
 
 type replicaProcess struct {
@@ -262,6 +266,7 @@ func newCluster(t *testing.T, b replica.Backend, tasks int) *cluster {
 		bus: &bus{
 			workers: make(map[string]*worker.Worker[string]), hung: make(map[string]bool), away: make(map[string]bool),
 			calls: make(map[string][]time.Time), lost: make(map[string]bool), last: make(map[string]func()),
+			hosts: make(map[string]string),
 		},
 		journal: &journal{running: make(map[string][]string)},
 		members: make(map[string]*replicaProcess),
@@ -272,7 +277,7 @@ func newCluster(t *testing.T, b replica.Backend, tasks int) *cluster {
 func (c *cluster) start(name string, opts ...replica.Option) {
 	c.t.Helper()
 	opts = append([]replica.Option{
-		replica.WithName(name), replica.WithLease(testLease, time.Second), replica.WithNetwork(port{bus: c.bus, name: name}),
+		replica.WithLogger(slog.New(slog.NewTextHandler(&c.log, nil))), replica.WithName(name), replica.WithLease(testLease, time.Second), replica.WithNetwork(port{bus: c.bus, name: name}),
 		replica.WithLastResort(func(tasks []string) { c.t.Errorf("%s: last resort: %v", name, tasks) }),
 	}, opts...)
 	r, err := replica.New(c.backend, c.source, c.journal.work(name), opts...)

@@ -64,8 +64,9 @@ func (r *Replica) newLeadership(epoch uint64, members []sighting) (*leadership, 
 }
 
 // begin starts the orchestrator and the Source.
-func (l *leadership) begin(ctx context.Context, r *Replica) {
-	ctx, l.cancel = context.WithCancelCause(ctx)
+func (l *leadership) begin(serving context.Context, r *Replica) {
+	ctx, cancel := context.WithCancelCause(serving)
+	l.cancel = cancel
 	told := make(chan struct{})
 	first := sync.OnceFunc(func() {
 		l.calls.sourceTold()
@@ -81,7 +82,20 @@ func (l *leadership) begin(ctx context.Context, r *Replica) {
 		}
 	}()
 	// The Source is not waited for: it may ignore its context.
-	go func() { feed(ctx, r.source, l.tasks, l.o, r.log, r.s.lease, first) }()
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		feed(ctx, r.source, l.tasks, l.o, r.log, r.s.lease, first)
+	}()
+	go func() {
+		<-ctx.Done()
+		select {
+		case <-fed:
+		case <-serving.Done():
+		case <-time.After(r.s.lease):
+			r.log.Error("source of the tasks has not returned though its context ended: it must watch it")
+		}
+	}()
 	go func() {
 		select {
 		case <-told: // A7: until then no term

@@ -11,6 +11,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/internal/backoff"
+	"github.com/f8949c05/orchestrator/internal/loglimit"
 	"github.com/f8949c05/orchestrator/internal/panics"
 )
 
@@ -33,13 +34,16 @@ type Task struct {
 // changed, until ctx ends; then it returns. Only the leader's Source is called, from one
 // goroutine.
 //
-// tell replaces the tasks: one that is no longer among them stops. It returns an error
+// tell replaces the tasks: one that is no longer among them stops. So an empty list stops
+// all, which the replica logs. It returns an error
 // that wraps orchestrator.ErrInvalid and changes nothing if a task is invalid or appears
 // twice. It does not keep the slice.
 //
 // If a Source returns before ctx has ended, the replica logs that, keeps the tasks, and
-// calls the Source again after a pause. Until its first call of tell nothing starts and
-// nothing stops.
+// calls the Source again after a pause. It does so after a panic, too. Until its first
+// call of tell nothing starts and nothing stops. If a Source does not return when ctx ends,
+// the replica logs that, and does not wait: the Source may then be called again while the
+// former call is under way, whose tell changes nothing.
 type Source func(ctx context.Context, tell func([]Task) error) error
 
 // Names is a Source of tasks that never change.
@@ -114,34 +118,36 @@ func (c *contents) Revision() int64 {
 	return c.revision + 1
 }
 
-// replace replaces all tasks, here and at o, or returns an error and changes nothing.
-// Meanwhile Content waits, so that no task starts without its content.
-func (c *contents) replace(tasks []Task, o tasksOf) error {
+// replace replaces all tasks, here and at o, or returns an error and changes nothing. It
+// returns the former number of tasks. Meanwhile Content waits, so that no task starts
+// without its content.
+func (c *contents) replace(tasks []Task, o tasksOf) (before int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next := make(map[string]content, len(tasks))
 	expected := make([]orchestrator.Task[string], len(tasks))
 	for i, t := range tasks {
-		before := c.tasks[t.Name]
+		former := c.tasks[t.Name]
 		switch {
 		case t.Name == "" || len(t.Name) > maxText:
-			return fmt.Errorf("task %.100q: %w: its name has %d bytes: must have from 1 to %d", t.Name, orchestrator.ErrInvalid, len(t.Name), maxText)
+			return 0, fmt.Errorf("task %.100q: %w: its name has %d bytes: must have from 1 to %d", t.Name, orchestrator.ErrInvalid, len(t.Name), maxText)
 		case len(t.Content) > maxContent:
-			return fmt.Errorf("task %q: %w: content has %d bytes: at most %d", t.Name, orchestrator.ErrInvalid, len(t.Content), maxContent)
+			return 0, fmt.Errorf("task %q: %w: content has %d bytes: at most %d", t.Name, orchestrator.ErrInvalid, len(t.Content), maxContent)
 		case t.Version < 0, len(t.Content) > 0 && t.Version == 0:
-			return fmt.Errorf("task %q: %w: content has version %d: must be above 0", t.Name, orchestrator.ErrInvalid, t.Version)
-		case t.Version < before.version, t.Version == before.version && !bytes.Equal(t.Content, before.bytes):
-			return fmt.Errorf("task %q: %w: new content has version %d, the former %d: must be higher", t.Name, orchestrator.ErrInvalid, t.Version, before.version)
+			return 0, fmt.Errorf("task %q: %w: content has version %d: must be above 0", t.Name, orchestrator.ErrInvalid, t.Version)
+		case t.Version < former.version, t.Version == former.version && !bytes.Equal(t.Content, former.bytes):
+			return 0, fmt.Errorf("task %q: %w: new content has version %d, the former %d: must be higher", t.Name, orchestrator.ErrInvalid, t.Version, former.version)
 		}
 		next[t.Name] = content{t.Content, t.Version}
 		expected[i] = orchestrator.Task[string]{Name: t.Name, Instances: t.Instances, Handoff: t.Handoff}
 	}
 	if err := o.UpdateTasks(expected); err != nil {
-		return err
+		return 0, err
 	}
+	before = len(c.tasks)
 	c.tasks = next
 	c.revision++
-	return nil
+	return before, nil
 }
 
 // tasksOf is what a leader passes the tasks to.
@@ -149,12 +155,27 @@ type tasksOf interface {
 	UpdateTasks(tasks []orchestrator.Task[string]) error
 }
 
+// invalidTasks is the error of a call of tell. It was logged.
+type invalidTasks struct{ err error }
+
+func (e *invalidTasks) Error() string { return e.err.Error() }
+func (e *invalidTasks) Unwrap() error { return e.err }
+
 // feed calls the source until ctx ends, and passes its tasks on. told is called after
 // each answer.
 func feed(ctx context.Context, source Source, c *contents, o tasksOf, log *slog.Logger, longest time.Duration, told func()) {
+	refused := loglimit.Limiter{Every: 10 * time.Second}
 	tell := func(tasks []Task) error {
-		if err := c.replace(tasks, o); err != nil {
-			return err
+		before, err := c.replace(tasks, o)
+		if err != nil {
+			if omitted, ok := refused.Take(time.Now(), ""); ok {
+				log.Error("source told invalid tasks: all tasks stay as they are until it tells valid ones", "err", err, loglimit.Omitted(omitted))
+			}
+			return &invalidTasks{err}
+		}
+		refused.Reset()
+		if len(tasks) == 0 && before > 0 {
+			log.Warn("source told an empty list: all tasks stop", "before", before)
 		}
 		told()
 		return nil
@@ -166,7 +187,9 @@ func feed(ctx context.Context, source Source, c *contents, o tasksOf, log *slog.
 		if ctx.Err() != nil {
 			return
 		}
-		log.Error("source of the tasks failed, the tasks stay as they are", "err", err)
+		if _, logged := errors.AsType[*invalidTasks](err); !logged {
+			log.Error("source of the tasks failed: they stay as they are, and it is called again", "err", err)
+		}
 		if time.Since(began) > longest {
 			retry.Reset()
 		}
