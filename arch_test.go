@@ -89,13 +89,13 @@ var mayImport = map[string]string{
 	// For tests.
 	"communicator/grpc/e2e":               "",
 	"communicator/grpc/internal/grpctest": "std communicator/grpc/orchestratorv1 google.golang.org",
-	"communicator/grpc/internal/testca":   "std",
 	"etcd/e2e":                            "",
 	"examples/internal/stage/stagetest":   "std examples/internal/stage",
 	"internal/netfault":                   "std",
 	"internal/pgtest":                     "std",
 	"internal/proctest":                   "std golang.org/x/sys/unix",
 	"internal/scenario":                   "std . communicator/memory",
+	"internal/testca":                     "std",
 	"test":                                "",
 }
 

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
+	"github.com/f8949c05/orchestrator/internal/testca"
 	"github.com/f8949c05/orchestrator/worker"
 )
 

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator/communicator/communicatortest"
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
 	"github.com/f8949c05/orchestrator/internal/netfault"
+	"github.com/f8949c05/orchestrator/internal/testca"
 )
 
 func TestC_Direct(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
+	"github.com/f8949c05/orchestrator/internal/testca"
 	"github.com/f8949c05/orchestrator/worker"
 )
 

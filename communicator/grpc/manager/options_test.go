@@ -16,7 +16,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
+	"github.com/f8949c05/orchestrator/internal/testca"
 	"github.com/f8949c05/orchestrator/worker"
 )
 

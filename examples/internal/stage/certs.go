@@ -14,7 +14,7 @@ import (
 )
 
 // CA is a certificate authority for one run. Its key is only in memory. Programs cannot
-// use communicator/grpc/internal/testca, which is internal to its module and needs a
+// use internal/testca, which is internal to its module and needs a
 // testing.TB.
 type CA struct {
 	certificate *x509.Certificate

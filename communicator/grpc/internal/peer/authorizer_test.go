@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/internal/testca"
 )
 
 // calls returns all calls of both services, made for a worker of that name.

@@ -19,7 +19,7 @@ import (
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
+	"github.com/f8949c05/orchestrator/internal/testca"
 )
 
 func TestR3_LoadCredentialsSaysWhatIsWrong(t *testing.T) {

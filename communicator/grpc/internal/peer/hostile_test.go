@@ -27,8 +27,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/internal/testca"
 )
 
 // long makes the tests with many connections and long floods take as long as in CI.

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/internal/testca"
 )
 
 // cable is a network between one server and its clients that can be unplugged.
