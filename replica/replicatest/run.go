@@ -68,7 +68,7 @@ const timeout = 20 * time.Second
 func (k *kit) client() *client {
 	return &client{k: k, b: k.store.Open(), self: replica.Member{
 		ID: rand.Uint64N(1<<63-1) + 1, Lease: 15 * time.Second, Name: "replica ü", Address: "192.0.2.1:7000",
-		Attributes: map[string]string{"version": "1.2", "zone\x01": "\"ü\"\n\x7f"},
+		Attributes: map[string]string{"version": "1.2", "zone\x01": "\"ü\"\n\x7f\x00"},
 	}}
 }
 
