@@ -50,7 +50,7 @@ declare
   rows bigint;        -- members
   genuine bigint;     -- those of them that this procedure wrote
   members json;
-  origin text;
+  here text;          -- the origin, as it is now
   news boolean := false; -- others should see the result soon
   this xid8;
 begin
@@ -63,17 +63,17 @@ begin
   -- The timeline is another one after each promotion and each recovery to a point in
   -- time. Where these functions are refused, each start of the server counts as one.
   begin
-    select s.system_identifier || '.' || left(pg_walfile_name(pg_current_wal_lsn()), 8) into strict origin from pg_control_system() s;
+    select s.system_identifier || '.' || left(pg_walfile_name(pg_current_wal_lsn()), 8) into strict here from pg_control_system() s;
   exception when others then
-    origin := extract(epoch from pg_postmaster_start_time());
+    here := extract(epoch from pg_postmaster_start_time());
   end;
-  origin := origin || '.' || (select d.oid from pg_database d where d.datname = current_database());
+  here := here || '.' || (select d.oid from pg_database d where d.datname = current_database());
 
   -- Lock first: each statement below sees what all earlier Syncs have written.
   loop
     select x.*, x.xmin = x.written::xid as genuine into t from orchestrator_tables x where x.name = p_name for update;
     exit when found;
-    insert into orchestrator_tables values (p_name, gen_random_uuid(), false, 0, 0, 0, 0, origin, pg_current_xact_id()) on conflict do nothing;
+    insert into orchestrator_tables values (p_name, gen_random_uuid(), false, 0, 0, 0, 0, here, pg_current_xact_id()) on conflict do nothing;
   end loop;
   this := pg_current_xact_id();
 
@@ -81,12 +81,12 @@ begin
   -- or changed by hand. A transaction below one that the caller has seen means that the
   -- whole server was rolled back.
   select count(*), count(*) filter (where m.xmin = m.written::xid) into rows, genuine from orchestrator_members m where m.name = p_name;
-  if not t.genuine or t.origin <> origin or t.members <> rows or genuine <> rows or p_server = t.server::text and p_transaction > this then
+  if not t.genuine or t.origin <> here or t.members <> rows or genuine <> rows or p_server = t.server::text and p_transaction > this then
     delete from orchestrator_members m where m.name = p_name and m.xmin <> m.written::xid;
     t.server := gen_random_uuid();
     t.confirmed := false;
     t.members := genuine;
-    update orchestrator_tables x set server = t.server, confirmed = false, members = genuine, origin = orchestrator_sync_1.origin, written = this
+    update orchestrator_tables x set server = t.server, confirmed = false, members = genuine, origin = here, written = this
       where x.name = p_name;
   end if;
   before := t;
