@@ -5,4 +5,44 @@
 //	…
 //	tenants := postgres.Query(pool, "select id from tenants where active")
 //	err = replica.Run(ctx, postgres.New(pool, "pollers"), tenants, poll, replica.WithPlaintext())
+//
+// # In the database
+//
+// There are two tables and a procedure ([Schema]) in the first schema of the user's
+// search_path. The first Sync creates them; later ones need the right to select, insert,
+// update and delete, and no other. All names given to [New] share them.
+//
+// A Sync is one statement, one transaction and one round trip. The pool may lead through
+// PgBouncer in transaction mode. A Sync waits for the Syncs of other replicas of its name,
+// for at most two seconds each time it waits for a lock. It holds no lock while the result
+// is sent, so a replica that is stopped or cut off holds up no other.
+//
+// A name may have some 200 replicas: each Sync reads the records of all. With leases of 15
+// seconds, 100 replicas make 80 Syncs a second.
+//
+// A transaction that is open for hours, such as a large dump, keeps PostgreSQL from removing
+// old versions of the records, and each Sync has to skip them. They are removed when the
+// transaction ends.
+//
+// # What may be lost
+//
+// While a server keeps what it has acknowledged, everything holds that package replica
+// promises. A Sync is acknowledged when it is on disk and on the synchronous standbys, even
+// if synchronous_commit is off for other transactions.
+//
+// After a loss View.Server is another one, so that for the longest lease no replica is
+// elected or evicted. Losses that are found:
+//
+//   - a standby was promoted, or a backup recovered to a point in time
+//   - tables were dropped, truncated, or restored from a dump, here or in another database
+//   - a row was inserted, changed or deleted by another statement than the procedure's
+//   - the server runs from an older copy of its disk, and a replica that lives has seen a
+//     transaction that the copy has not reached
+//
+// A restart, a crash, VACUUM FULL and CLUSTER are no losses. A statement that rewrites the
+// rows, such as some of ALTER TABLE, counts as one. So does each start of a server that
+// does not tell its timeline, because pg_control_system or pg_walfile_name is refused.
+//
+// Not promised: two primaries at once, and an older copy of the disk whose transactions
+// have caught up before the first Sync.
 package postgres

@@ -10,11 +10,13 @@ import (
 	"github.com/f8949c05/orchestrator/internal/backoff"
 )
 
-// WithListen makes replicas see changes at once, not with their next heartbeat, which comes
-// after a twelfth of the lease at the latest. It costs each replica one more connection, on
-// which it waits for notifications (LISTEN). The connection must not lead through PgBouncer
-// in transaction mode. Where the pool does not either, config may be
-// pool.Config().ConnConfig. New copies it.
+// WithListen lets replicas see changes at once. Otherwise they see them with their next
+// heartbeat, after a twelfth of the lease at most. It takes one more connection for each
+// replica, which waits for notifications (LISTEN). It must not lead through PgBouncer in
+// transaction mode. Where the pool does not either, config may be pool.Config().ConnConfig.
+// WithListen copies it.
+//
+// A connection that fails is made again after a pause of up to 30 seconds.
 func WithListen(config *pgx.ConnConfig) Option {
 	return func(t *Table) { t.listen = &listener{config: config.Copy()} }
 }

@@ -87,13 +87,15 @@ func TestB7_NoLosses(t *testing.T) {
 	s := pgtest.Start(t)
 	l := newLoss(t, s)
 	for name, happens := range map[string]func(){
-		"vacuum":        func() { s.SQL(l.database, "vacuum freeze") },
-		"vacuum full":   func() { s.SQL(l.database, "vacuum full") },
-		"cluster":       func() { s.SQL(l.database, "cluster orchestrator_members using orchestrator_members_pkey") },
-		"reindex":       func() { s.SQL(l.database, "reindex database "+l.database) },
-		"restart":       func() { s.Stop(); s.Start() },
-		"crash":         func() { s.Crash(); s.Start() },
-		"another table": func() { s.SQL(l.database, "insert into orchestrator_members select 'other', id, heartbeat, draining, passive, retired, record, written from orchestrator_members") },
+		"vacuum":      func() { s.SQL(l.database, "vacuum freeze") },
+		"vacuum full": func() { s.SQL(l.database, "vacuum full") },
+		"cluster":     func() { s.SQL(l.database, "cluster orchestrator_members using orchestrator_members_pkey") },
+		"reindex":     func() { s.SQL(l.database, "reindex database "+l.database) },
+		"restart":     func() { s.Stop(); s.Start() },
+		"crash":       func() { s.Crash(); s.Start() },
+		"another table": func() {
+			s.SQL(l.database, "insert into orchestrator_members select 'other', id, heartbeat, draining, passive, retired, record, written from orchestrator_members")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			happens()

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -76,8 +77,9 @@ func (q *query) tasks(ctx context.Context) ([]replica.Task, error) {
 }
 
 func (q *query) run(ctx context.Context) ([]replica.Task, error) {
-	// In the simple protocol each value comes as text, so a name may have any type.
-	rows, err := q.pool.Query(ctx, q.sql, pgx.QueryExecModeSimpleProtocol)
+	// PgBouncer in transaction mode has no prepared statements. Each value comes as text, so
+	// a name may have any type.
+	rows, err := q.pool.Query(ctx, q.sql, pgx.QueryExecModeExec, pgx.QueryResultFormats{pgx.TextFormatCode})
 	if err != nil {
 		return nil, err
 	}
@@ -97,6 +99,9 @@ func (q *query) run(ctx context.Context) ([]replica.Task, error) {
 			return nil, fmt.Errorf("row %d: %w", len(tasks)+1, err)
 		}
 		tasks = append(tasks, task)
+	}
+	if rows.Err() == nil && len(rows.FieldDescriptions()) == 0 {
+		return nil, errors.New("the statement returns no columns")
 	}
 	return tasks, rows.Err()
 }

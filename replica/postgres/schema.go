@@ -33,13 +33,10 @@ func (t *Table) install(ctx context.Context) error {
 		return err
 	}
 	_, err := t.pool.Exec(ctx, fmt.Sprintf("select pg_advisory_xact_lock(%d);\n%s", installing, t.schema), pgx.QueryExecModeSimpleProtocol)
-	if isCode(err, insufficientPrivilege) {
-		return fmt.Errorf("the tables do not exist, or not all of them, and user %q may not create them: "+
-			"let a user who may apply postgres.Schema and then %s: %w", t.pool.Config().ConnConfig.User, t.grant(), err)
-	}
 	return err
 }
 
+// grant returns the statement that gives the user of the pool what a Sync needs.
 func (t *Table) grant() string {
 	return fmt.Sprintf("grant select, insert, update, delete on orchestrator_tables, orchestrator_members to %q", t.pool.Config().ConnConfig.User)
 }
@@ -79,8 +76,9 @@ func isCode(err error, codes ...string) bool {
 	return errors.As(err, &pg) && slices.Contains(codes, pg.Code)
 }
 
-// explain returns err in one line that says what to do.
-func (t *Table) explain(ctx context.Context, err error) error {
+// explain returns err in one line that says what to do; forbidden says it if the user lacks
+// a right.
+func (t *Table) explain(ctx context.Context, err error, forbidden string) error {
 	switch {
 	case errors.Is(err, replica.ErrForeign):
 		return err
@@ -91,7 +89,7 @@ func (t *Table) explain(ctx context.Context, err error) error {
 	case isCode(err, lockNotAvailable):
 		return fmt.Errorf("another transaction has locked the table: %w", err)
 	case isCode(err, insufficientPrivilege):
-		return fmt.Errorf("%s: %w", t.grant(), err)
+		return fmt.Errorf("%s: %w", forbidden, err)
 	}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && strings.HasPrefix(pg.Code, "42") { // syntax error or access rule violation

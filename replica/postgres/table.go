@@ -85,12 +85,14 @@ func (t *Table) sync(ctx context.Context, u replica.Update) (replica.View, error
 	}
 	a, err := t.call(ctx, u)
 	if isCode(err, undefinedFunction, undefinedTable) {
-		if err = t.install(ctx); err == nil {
-			a, err = t.call(ctx, u)
+		if err = t.install(ctx); err != nil {
+			return replica.View{}, t.explain(ctx, err, "the tables do not exist, or not all of them, and the user may not create them: "+
+				"let another one apply postgres.Schema, and then "+t.grant())
 		}
+		a, err = t.call(ctx, u)
 	}
 	if err != nil {
-		return replica.View{}, t.explain(ctx, err)
+		return replica.View{}, t.explain(ctx, err, t.grant())
 	}
 	if a == nil {
 		return replica.View{}, replica.ErrRetired
