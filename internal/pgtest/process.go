@@ -24,33 +24,33 @@ const (
 type process struct {
 	t      testing.TB
 	cmd    *exec.Cmd
-	log    string // path of its output
 	exited chan struct{}
 	// guard ends the server when its standard input, lifeline, is closed.
 	guard    *exec.Cmd
 	lifeline io.Closer
 }
 
-// start starts a program as an unprivileged user. Its output is appended to the file at
-// path log.
-func start(t testing.TB, log, program string, args ...string) *process {
+// start starts a program as an unprivileged user, in a folder that [folder] has returned.
+// Its output is appended to the folder's log.
+func start(t testing.TB, dir, program string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(program, args...), log: log, exited: make(chan struct{})}
-	p.cmd.Dir = filepath.Dir(log)
+	p := &process{t: t, cmd: exec.Command(program, args...), exited: make(chan struct{})}
+	p.cmd.Dir = dir
 	unprivileged(t, p.cmd)
-	file, err := os.OpenFile(log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	file, err := os.OpenFile(filepath.Join(dir, log), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		t.Fatalf("start %s: %v", program, err)
 	}
 	p.cmd.Stdout, p.cmd.Stderr = file, file
-	err = p.cmd.Start()
-	_ = file.Close()
-	if err != nil {
+	if err = p.cmd.Start(); err != nil {
+		_ = file.Close()
 		t.Fatalf("start %s: %v", program, err)
 	}
 	go func() {
 		defer close(p.exited)
 		_ = p.cmd.Wait() // it may be killed, so an error is expected
+		_, _ = fmt.Fprintf(file, "%s has ended: %v\n", program, p.cmd.ProcessState)
+		_ = file.Close()
 	}()
 	p.guard = exec.Command("sh", "-c", `read _; pkill -CONT -P "$0"; kill -CONT "$0"; kill -QUIT "$0"`, fmt.Sprint(p.cmd.Process.Pid))
 	if p.lifeline, err = p.guard.StdinPipe(); err == nil {
@@ -77,8 +77,7 @@ func (p *process) await(what string, cond func() bool) {
 		case <-p.exited:
 		case <-deadline:
 		}
-		text, _ := os.ReadFile(p.log) // without it, the failure is still told
-		p.t.Fatalf("%s never reached the state: %s\n%s", p.cmd.Path, what, text)
+		p.t.Fatalf("%s: %s: not within a minute", p.cmd.Path, what)
 	}
 }
 
@@ -100,15 +99,23 @@ func (p *process) disarm() {
 	_ = p.lifeline.Close()
 }
 
+// log is the name of the file with the output of a process.
+const log = "log"
+
 // folder returns a new folder that belongs to the unprivileged user. It is removed at the
-// end of the test.
+// end of the test. If the test has failed, the end of the folder's log is printed.
 func folder(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pgtest") //nolint:usetesting // other users cannot enter t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Cleanup(func() {
+		if text, err := os.ReadFile(filepath.Join(dir, log)); err == nil && t.Failed() {
+			t.Logf("%s", text[max(0, len(text)-4096):])
+		}
+		_ = os.RemoveAll(dir)
+	})
 	give(t, dir)
 	return dir
 }

@@ -76,7 +76,7 @@ func (s *Server) Start() {
 	if err := os.Remove(pidFile); err != nil && !os.IsNotExist(err) { // of a crashed server
 		s.t.Fatalf("start PostgreSQL: %v", err)
 	}
-	s.postgres = start(s.t, filepath.Join(s.dir, "log"), filepath.Join(s.bin, "postgres"), "-D", s.data(),
+	s.postgres = start(s.t, s.dir, filepath.Join(s.bin, "postgres"), "-D", s.data(),
 		"-c", "listen_addresses="+s.host, "-c", "port="+s.port, "-c", "unix_socket_directories=",
 		"-c", "dynamic_shared_memory_type=mmap", // a crash leaves nothing outside the folder
 	)
@@ -250,7 +250,7 @@ server_login_retry = 1
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		s.t.Fatalf("start PgBouncer: %v", err)
 	}
-	b.process = start(s.t, filepath.Join(dir, "log"), program, config)
+	b.process = start(s.t, dir, program, config)
 	s.t.Cleanup(func() { b.process.end(immediate) })
 	b.process.await("accepts connections", func() bool {
 		c, err := net.DialTimeout("tcp", b.addr, time.Second)
