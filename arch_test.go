@@ -96,6 +96,7 @@ var mayImport = map[string]string{
 	"internal/proctest":                   "std golang.org/x/sys/unix",
 	"internal/scenario":                   "std . communicator/memory",
 	"internal/testca":                     "std",
+	"replica/postgres/e2e":                "",
 	"test":                                "",
 }
 

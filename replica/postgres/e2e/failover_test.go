@@ -1,0 +1,63 @@
+package e2e_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/internal/pgtest"
+	"github.com/f8949c05/orchestrator/internal/proctest"
+)
+
+// TestB7_Failover fails over to an asynchronous standby that has not received what the
+// server acknowledged last: heartbeats, and in most rounds also the join of a replica, its
+// removal, or an election. No task may run twice at the same time.
+func TestB7_Failover(t *testing.T) {
+	t.Parallel() // it mostly waits
+	primary := pgtest.Start(t)
+	primary.SQL(database, "create table marks (round int)")
+	standby := primary.Standby()
+	url := fmt.Sprintf("postgres://%s@%s,%s/%s?sslmode=disable&target_session_attrs=read-write",
+		pgtest.User, primary.Addr(), standby.Addr(), database)
+	c := startCluster(t, url, url, url, url)
+	defer c.report()
+	random := rand.New(rand.NewPCG(*seed, 1))
+	upTo := func(d time.Duration) { c.Pass(time.Duration(random.Int64N(int64(d)))) }
+	lost := []fault{
+		{"heartbeats are lost", func(*proctest.Process) func() { return func() {} }},
+		{"the removal of a replica is lost", c.leave},
+		{"a replica is killed, and its eviction may be lost", c.kill},
+		{"a replica is stopped, and its eviction may be lost", c.pause},
+		{"the end of a leader is lost", func(*proctest.Process) func() { return c.leave(c.leader()) }},
+		{"the eviction of a leader may be lost", func(*proctest.Process) func() { return c.kill(c.leader()) }},
+		{"the eviction of a leader that is stopped may be lost", func(*proctest.Process) func() { return c.pause(c.leader()) }},
+		{"the join of a replica is lost", func(r *proctest.Process) func() {
+			r.Kill()
+			r.Start()
+			return func() {}
+		}},
+	}
+	for round, i := range proctest.Draw(random, max(1, *rounds/5), len(lost)) {
+		waited := c.waited()
+		victim := c.replicas[random.IntN(len(c.replicas))]
+		t.Logf("round %d: %s (%s)", round, lost[i].name, victim.Name)
+		c.counts[lost[i].name]++
+		standby.Cut()
+		end := lost[i].begin(victim)
+		upTo(2 * lease)
+		primary.SQL(database, fmt.Sprintf("insert into marks values (%d)", round))
+		primary.Crash()
+		upTo(lease)
+		standby.Promote()
+		require.Empty(t, standby.SQL(database, fmt.Sprintf("select from marks where round = %d", round)), "nothing was lost")
+		upTo(lease)
+		end()
+		c.recovers()
+		c.check(c.waited() - waited)
+		primary.Follow(standby)
+		primary, standby = standby, primary
+	}
+}
