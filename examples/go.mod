@@ -8,6 +8,7 @@ require (
 	github.com/f8949c05/orchestrator/boltfile v0.0.0
 	github.com/f8949c05/orchestrator/communicator/grpc v0.0.0
 	github.com/f8949c05/orchestrator/etcd v0.0.0
+	github.com/f8949c05/orchestrator/replica v0.0.0
 	github.com/getkin/kin-openapi v0.152.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0

@@ -1,0 +1,63 @@
+// Replicas shows equal processes that share tasks, and what becomes of the tasks when one
+// of the processes joins, is killed, leaves, loses its store or is frozen.
+//
+//	go run ./examples/replicas
+//
+// It needs no set-up. This process keeps the table of the replicas in memory and serves
+// it on loopback. Each replica is a process of its own. All of them report what they run,
+// and at the end this process says whether a task ever ran twice.
+//
+// Read replica.go for how to run a replica, and table.go for how a table is reached over
+// a network. story.go has the demonstration, and journal.go what is checked.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/f8949c05/orchestrator/examples/internal/stage"
+)
+
+func main() {
+	if role := stage.Role(); role != "" {
+		stage.Main("replicas", func(leave context.Context) error { return replicaMain(leave, role) })
+	}
+	kind := flag.String("backend", backendMemory, "where the replicas share their table: "+backends)
+	flag.Parse()
+	stage.Main("replicas", func(ctx context.Context) error {
+		if flag.NArg() > 0 {
+			return fmt.Errorf("unexpected argument %q", flag.Arg(0))
+		}
+		return run(ctx, *kind, os.Stdout, os.Stderr)
+	})
+}
+
+// run tells the story with replicas on a backend. It ends all its processes.
+func run(ctx context.Context, kind string, stdout, stderr io.Writer) (err error) {
+	s := &story{log: stage.NewLog(stdout), journal: newJournal(tasks)}
+	s.log.Title("%d tasks for equal processes, with leases of %v", len(tasks), lease)
+	var url string
+	switch kind {
+	case backendMemory:
+		s.table = newTable()
+		server, err := stage.Serve(stage.Loopback, s.table)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, server.Close()) }()
+		url = server.URL
+		s.log.Say("the table of the replicas is in memory, at %s", url)
+	default:
+		return fmt.Errorf("unknown backend %q: there is %s", kind, backends)
+	}
+	s.fleet, err = newFleet(kind+" "+url, stderr)
+	if err != nil {
+		return err
+	}
+	defer s.fleet.close()
+	return s.tell(ctx)
+}

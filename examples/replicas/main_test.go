@@ -1,0 +1,88 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/f8949c05/orchestrator/examples/internal/stage/stagetest"
+)
+
+func TestMain(m *testing.M) {
+	if stagetest.IsProgram() {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestReplicas(t *testing.T) {
+	p := stagetest.Start(t, ".")
+	out := p.Wait(t, 0)
+	require.Empty(t, p.Stderr.String(), out)
+	stagetest.CheckWidth(t, out)
+	chapters := strings.Split(strings.ReplaceAll(out, "\n           ", " "), "\n\n") // without broken lines
+	require.Len(t, chapters, 8, out)
+
+	requireShares(t, chapters[0], "r1", "r2", "r3")
+	require.Regexp(t, `1/5  r4 joins`, chapters[1])
+	requireShares(t, chapters[1], "r1", "r2", "r3", "r4")
+	require.Contains(t, chapters[1], "3 tasks moved", "its share, and no others")
+	require.Contains(t, chapters[1], "9 never stopped")
+	require.Contains(t, chapters[2], "3 tasks moved", "those of the killed replica, and no others")
+	require.Contains(t, chapters[2], "9 never stopped")
+	require.Contains(t, chapters[3], "4 tasks moved", "those of the replica that leaves, and no others")
+	require.Contains(t, chapters[3], "8 never stopped")
+	require.Regexp(t, `(?s)all tasks have stopped.*the table is back.*all tasks run again`, chapters[4])
+	require.Regexp(t, `(?s)its tasks run elsewhere.*\(SIGCONT\).*has its share again`, chapters[5])
+	require.Contains(t, chapters[7], "none of them ever ran twice")
+}
+
+// requireShares requires that the named replicas run all tasks, evenly spread, at the
+// end of a chapter.
+func requireShares(t *testing.T, chapter string, names ...string) {
+	t.Helper()
+	var on []string
+	n := 0
+	for _, m := range regexp.MustCompile(`(?m)s  (r\d) runs (.*)$`).FindAllStringSubmatch(chapter, -1) {
+		on = append(on, m[1])
+		n += len(strings.Fields(m[2]))
+		require.Len(t, strings.Fields(m[2]), len(tasks)/len(names), chapter)
+	}
+	require.Equal(t, names, on, chapter)
+	require.Equal(t, len(tasks), n)
+}
+
+func TestInterruptedInTheMiddle(t *testing.T) {
+	p := stagetest.Start(t, ".")
+	p.Until(t, `r1 runs`)
+	require.NoError(t, p.Process.Signal(os.Interrupt))
+	p.Wait(t, 0)
+	require.Equal(t, "replicas: interrupted\n", p.Stderr.String())
+}
+
+// No process is left if this one is killed: Wait returns when the last process with its
+// standard error has ended.
+func TestReplicasEndWithTheStory(t *testing.T) {
+	p := stagetest.Start(t, ".")
+	p.Until(t, `r1 runs`)
+	require.NoError(t, p.Process.Kill())
+	p.Wait(t, -1)
+}
+
+func TestInvalidArguments(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"now"}, "replicas: unexpected argument \"now\"\n"},
+		{[]string{"-backend", "paper"}, "replicas: unknown backend \"paper\": there is memory\n"},
+	} {
+		p := stagetest.Start(t, ".", test.args...)
+		p.Wait(t, 1)
+		require.Equal(t, test.want, p.Stderr.String())
+	}
+}
