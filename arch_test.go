@@ -77,7 +77,6 @@ var mayImport = map[string]string{
 	"examples/allocator":      "std . worker stats etcd etcd/embed examples/allocator/api go.etcd.io/etcd github.com/prometheus golang.org/x",
 	"examples/allocator/api":  "std golang.org/x/sync",
 	"examples/dryrun":         "std . communicator",
-	"examples/elected":        "std . worker communicator/grpc etcd etcd/embed examples/internal/stage go.etcd.io/etcd",
 	"examples/manager":        "std . worker boltfile communicator/grpc communicator/grpc/manager examples/internal/stage",
 	"examples/quickstart":     "std . worker examples/internal/stage",
 	"examples/recruit":        "std recruit examples/internal/stage github.com/redis github.com/alicebob golang.org/x/sync",

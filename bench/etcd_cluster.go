@@ -249,13 +249,13 @@ func (m *etcdMember) end() {
 
 // knownMembers passes changes of the membership on to an orchestrator, and records them.
 type knownMembers struct {
-	etcd.Workers[etcd.WorkerID]
+	etcd.Workers
 	mu      sync.Mutex
 	there   map[string]int64 // the incarnation of each member, by name
 	changed chan struct{}    // closed and replaced at every change
 }
 
-func newKnownMembers(o etcd.Workers[etcd.WorkerID]) *knownMembers {
+func newKnownMembers(o etcd.Workers) *knownMembers {
 	return &knownMembers{Workers: o, there: make(map[string]int64), changed: make(chan struct{})}
 }
 

@@ -80,10 +80,6 @@
 // a task that runs twice as soon as one of these rules is left out. The folder e2e
 // contains tests that kill, stop and cut off real processes.
 //
-// If the leader sends assignments directly to the workers, over communicator/grpc,
-// etcd keeps the election, the registry and the membership. See [WithoutAssignments]
-// for how leaders are fenced then, and for what is not guaranteed.
-//
 // # Keys
 //
 // All keys share one prefix, [WithPrefix], and can be read with etcdctl. Names are

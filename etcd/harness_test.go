@@ -545,23 +545,6 @@ func (s *stage) put(task, content string) {
 	require.NoError(s, err)
 }
 
-// direct starts a member a without assignments.
-func (s *stage) direct(c *clientv3.Client, lease time.Duration, opts ...etcd.MemberOption) *runningMember {
-	s.Helper()
-	const name = "a"
-	w, err := worker.New(func(ctx context.Context, task string) error {
-		s.taskLog.start(task, name)
-		defer s.taskLog.stop(task)
-		<-ctx.Done()
-		return context.Cause(ctx)
-	}, worker.WithLease(lease, lease/4))
-	require.NoError(s, err)
-	opts = append(opts, etcd.WithoutAssignments(), etcd.WithAttributes(map[string]string{"address": "host:1"}))
-	m, err := etcd.NewMember(c, name, w, opts...)
-	require.NoError(s, err)
-	return s.runMember(name, w, m)
-}
-
 // of returns the context of a call by the leader of an epoch.
 func (s *stage) of(epoch uint64) context.Context {
 	return orchestrator.ContextWithTerm(s.Context(), orchestrator.Term{Epoch: epoch, Number: 1})

@@ -54,13 +54,12 @@ func (e *Election) Lead(ctx context.Context, every time.Duration, opts ...orches
 }
 
 // LeadWith runs an orchestrator over comm for one leadership, until ctx ends or the
-// leadership is lost. comm may be any communicator, also one that calls the workers
-// directly (see [WithoutAssignments]). ctx and l are those of the function that
-// [Election.Run] calls, which should return the result of LeadWith.
+// leadership is lost. comm is a [Communicator], or one that calls it. ctx and l are
+// those of the function that [Election.Run] calls, which should return the result of
+// LeadWith.
 //
 // LeadWith calls load before the first term. load makes the tasks and workers known
-// to the orchestrator, usually with [Registry.Feed] and [Membership.Feed] or
-// [FeedWorkers]. A task that is not known is stopped, and a worker that is not known
+// to the orchestrator, usually with [Registry.Feed] and [Membership.Feed]. A task that is not known is stopped, and a worker that is not known
 // may run tasks that are then started elsewhere. An error of load is the result of
 // LeadWith.
 //
@@ -70,8 +69,8 @@ func (e *Election) Lead(ctx context.Context, every time.Duration, opts ...orches
 // orchestrator.HoldUntilRemoved, because a worker that does not answer may run its
 // tasks until its lease ends. It ignores both in opts. The default logger is that of
 // the election.
-func LeadWith[W comparable](ctx context.Context, l *Leadership, comm orchestrator.Communicator[W, string], every time.Duration,
-	load func(o *orchestrator.Orchestrator[W, string]) error, opts ...orchestrator.Option,
+func LeadWith(ctx context.Context, l *Leadership, comm orchestrator.Communicator[WorkerID, string], every time.Duration,
+	load func(o *orchestrator.Orchestrator[WorkerID, string]) error, opts ...orchestrator.Option,
 ) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

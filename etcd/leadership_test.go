@@ -191,12 +191,12 @@ func TestE2_LeadWithSetsWhatSafetyNeeds(t *testing.T) {
 	}
 	members, err := etcd.NewMembership(s.client)
 	require.NoError(t, err)
-	cluster, err := memory.New[string, string](nil)
+	cluster, err := memory.New[etcd.WorkerID, string](nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cluster.Close(context.WithoutCancel(t.Context()))) })
-	cluster.Start("a", "b")
-	_, leaseOfA := join(t, s.client, "a", `{}`)
-	join(t, s.client, "b", `{}`)
+	a, leaseOfA := join(t, s.client, "a", `{}`)
+	b, _ := join(t, s.client, "b", `{}`)
+	cluster.Start(a, b)
 	election, err := etcd.NewElection(s.client, "l1", etcd.WithLeaseDuration(2*time.Second))
 	require.NoError(t, err)
 
@@ -207,9 +207,8 @@ func TestE2_LeadWithSetsWhatSafetyNeeds(t *testing.T) {
 	go func() {
 		result <- election.Run(ctx, func(ctx context.Context, l *etcd.Leadership) error {
 			epochs <- l.Epoch()
-			return etcd.LeadWith(ctx, l, cluster, 5*time.Millisecond, func(o *orchestrator.Orchestrator[string, string]) error {
-				name := func(m etcd.MemberState) (string, error) { return m.Name, nil }
-				return errors.Join(registry.Feed(ctx, l, o), etcd.FeedWorkers(ctx, members, l, o, name, func(string) {}))
+			return etcd.LeadWith(ctx, l, cluster, 5*time.Millisecond, func(o *orchestrator.Orchestrator[etcd.WorkerID, string]) error {
+				return errors.Join(registry.Feed(ctx, l, o), members.Feed(ctx, l, o))
 			}, orchestrator.WithEpoch(7), orchestrator.WithGracePeriod(time.Millisecond), orchestrator.WithStats(func(s orchestrator.TermStats) {
 				select {
 				case terms <- s:
@@ -219,17 +218,17 @@ func TestE2_LeadWithSetsWhatSafetyNeeds(t *testing.T) {
 		})
 	}()
 	untilBRuns := func(tasks int) {
-		for len(cluster.RunsOn("b")) != tasks {
+		for len(cluster.RunsOn(b)) != tasks {
 			receive(t, terms)
 		}
 	}
 	untilBRuns(2)
-	require.ErrorIs(t, cluster.Worker("b").Add(s.of(receive(t, epochs)-1), "x"), orchestrator.ErrDeposed)
-	cluster.Cut("a")
+	require.ErrorIs(t, cluster.Worker(b).Add(s.of(receive(t, epochs)-1), "x"), orchestrator.ErrDeposed)
+	cluster.Cut(a)
 	for range 20 {
 		receive(t, terms)
 	}
-	require.Len(t, cluster.RunsOn("b"), 2, "a is silent")
+	require.Len(t, cluster.RunsOn(b), 2, "a is silent")
 	_, err = s.client.Revoke(t.Context(), leaseOfA)
 	require.NoError(t, err)
 	untilBRuns(4)

@@ -1,7 +1,6 @@
 package etcd
 
-// One membership, from its lease to its end: how a member joins, how it is fenced
-// against earlier leaders, and how it drains.
+// One membership, from its lease to its end: how a member joins and how it drains.
 
 import (
 	"context"
@@ -16,7 +15,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
 	"github.com/f8949c05/orchestrator/internal/backoff"
 	"github.com/f8949c05/orchestrator/internal/membership"
@@ -25,12 +23,11 @@ import (
 // session is one membership in progress, from its lease to its end.
 type session struct {
 	*membership.Session
-	m      *Member
-	lease  *etcdLease
-	id     identity
-	writer *writer // set by Join
-	// runner and contents are set by Join, unless the member takes no assignments from
-	// etcd.
+	m     *Member
+	lease *etcdLease
+	id    identity
+	// Set by Join:
+	writer   *writer
 	runner   *taskRunner
 	contents *contents
 }
@@ -87,9 +84,6 @@ func (s *session) joined() {
 		client: m.client, id: s.id, log: m.logger, attempt: s.lease.length / 5,
 		signal: make(chan struct{}, 1), written: -1,
 	}
-	if m.unassigned {
-		return
-	}
 	s.contents = newContents(s.Context(), m.client, s.id, m.logger, m.worker.Update, s.lease.length)
 	s.runner = &taskRunner{
 		id: s.id, worker: m.worker, writer: s.writer, log: m.logger, ctx: s.Context(),
@@ -112,9 +106,6 @@ func (s *session) Keep(ctx context.Context) error {
 	parts, ctx := errgroup.WithContext(ctx)
 	key := s.id.layout.Member(s.m.name)
 	parts.Go(func() error { return s.mirror(ctx, key, key+"\x00", false, s.evicted) })
-	if s.runner == nil {
-		return parts.Wait()
-	}
 	parts.Go(func() error { return s.writer.run(ctx) })
 	from, end := mirror.Prefix(s.id.layout.AssignedOf(s.m.name))
 	parts.Go(func() error { return s.mirror(ctx, from, end, true, s.runner.watched) })
@@ -134,9 +125,6 @@ func (s *session) Announce(ctx context.Context) error {
 		_, err := s.writer.commit(ctx, []clientv3.Op{put})
 		return err
 	})
-	if s.runner == nil {
-		return s.Emptied(ctx)
-	}
 	select {
 	case <-s.runner.close(membership.ErrDraining):
 		return nil
@@ -205,13 +193,9 @@ const expiryDelay = 2 * time.Second
 // It reports whether the member was admitted. If it returns false and no error, the
 // caller calls try again.
 func (a *joinAttempt) try(ctx context.Context) (admitted bool, err error) {
-	fenced, err := a.fence(ctx)
-	if err != nil {
-		return false, fmt.Errorf("join: %w", err)
-	}
 	key := a.id.layout.Member(a.id.name)
 	resp, err := a.m.client.Txn(ctx).
-		If(append(fenced, absent(key), present(a.id.layout.Format()))...).
+		If(absent(key), present(a.id.layout.Format())).
 		Then(clientv3.OpPut(key, a.value(false), clientv3.WithLease(a.id.lease))).
 		Else(clientv3.OpGet(key), clientv3.OpGet(a.id.layout.Format(), clientv3.WithKeysOnly())).
 		Commit()
@@ -229,9 +213,6 @@ func (a *joinAttempt) try(ctx context.Context) (admitted bool, err error) {
 		return false, errNotOurs
 	}
 	kv := first(resp.Responses[0])
-	if kv == nil && len(fenced) > 0 {
-		return false, nil // the leader has changed since fence
-	}
 	if kv == nil {
 		return false, errShape
 	}
@@ -273,46 +254,4 @@ func (a *joinAttempt) wait(ctx context.Context, taken *mvccpb.KeyValue, as *etcd
 		}
 	}
 	return nil
-}
-
-// leaderGuard is the current leader as of a revision: an epoch above all earlier and
-// below all later ones, and a comparison that holds until the leader changes.
-type leaderGuard struct {
-	epoch     uint64
-	unchanged clientv3.Cmp
-}
-
-// currentLeader reads the current leader. Without a leader, the revision serves as
-// the epoch: earlier leaders were elected before it, and later ones will be elected
-// after it.
-func (a *joinAttempt) currentLeader(ctx context.Context) (leaderGuard, error) {
-	prefix := a.id.layout.Leaders()
-	resp, err := a.m.client.Get(ctx, prefix, clientv3.WithFirstCreate()...)
-	switch {
-	case err != nil:
-		return leaderGuard{}, fmt.Errorf("read leader: %w", err)
-	case resp.Header.ClusterId != a.id.cluster:
-		return leaderGuard{}, ErrClusterChanged
-	case len(resp.Kvs) == 0:
-		none := clientv3.Compare(clientv3.CreateRevision(prefix), "=", 0).WithPrefix()
-		return leaderGuard{uint64(resp.Header.Revision), none}, nil
-	}
-	leader := resp.Kvs[0]
-	still := clientv3.Compare(clientv3.CreateRevision(string(leader.Key)), "=", leader.CreateRevision)
-	return leaderGuard{uint64(leader.CreateRevision), still}, nil
-}
-
-// fence makes the worker refuse calls of earlier leaders. It returns comparisons
-// that the joining transaction must include. It returns none if assignments come
-// from etcd.
-func (a *joinAttempt) fence(ctx context.Context) ([]clientv3.Cmp, error) {
-	if !a.m.unassigned {
-		return nil, nil
-	}
-	r, err := a.currentLeader(ctx)
-	if err != nil {
-		return nil, err
-	}
-	a.m.worker.Fence(orchestrator.Term{Epoch: r.epoch})
-	return []clientv3.Cmp{r.unchanged}, nil
 }

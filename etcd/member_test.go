@@ -114,7 +114,11 @@ func TestE8_AnEtcdThatIsBackIsNoted(t *testing.T) {
 	failed := &logWatcher{text: `level=WARN msg="keepalive not acknowledged"`, seen: make(chan struct{})}
 	again := &logWatcher{text: `level=INFO msg="keepalives acknowledged again"`, seen: make(chan struct{})}
 	log := slog.New(slog.NewTextHandler(io.MultiWriter(joined, failed, again), nil))
-	s.direct(line, 6*time.Second, etcd.WithLogger(log))
+	w, err := worker.New(func(context.Context, string) error { return nil }, worker.WithLease(6*time.Second, time.Second))
+	require.NoError(t, err)
+	m, err := etcd.NewMember(line, "a", w, etcd.WithLogger(log))
+	require.NoError(t, err)
+	s.runMember("a", w, m)
 	receive(t, joined.seen)
 	cable.Cut(netfault.Both)
 	receive(t, failed.seen)

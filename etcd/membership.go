@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -38,10 +37,6 @@ type MemberState struct {
 	// its name was drained ([Registry.Drain]).
 	Draining   bool
 	Attributes map[string]string // set with WithAttributes; read-only
-	// Process is the worker.Worker.Incarnation of the worker's process in this
-	// membership, which transports use that call the worker directly. 0 means
-	// unknown.
-	Process uint64
 }
 
 // MarshalJSON returns a JSON object. Without it, the promoted MarshalText of WorkerID
@@ -52,13 +47,12 @@ func (m MemberState) MarshalJSON() ([]byte, error) {
 		Incarnation int64             `json:"incarnation"`
 		Draining    bool              `json:"draining"`
 		Attributes  map[string]string `json:"attributes,omitempty"`
-		Process     uint64            `json:"process,omitempty"`
-	}{m.Name, m.Incarnation, m.Draining, m.Attributes, m.Process})
+	}{m.Name, m.Incarnation, m.Draining, m.Attributes})
 }
 
 // memberValue is the value of a member's key.
 type memberValue struct {
-	Incarnation string            `json:"incarnation"` // of the worker's process
+	Incarnation string            `json:"incarnation"` // of the worker's process, as in its claims
 	Lease       int64             `json:"lease"`
 	Draining    bool              `json:"draining,omitempty"`
 	Attributes  map[string]string `json:"attributes,omitempty"`
@@ -137,9 +131,9 @@ func (m *Membership) Watch(ctx context.Context, f func([]MemberState)) error {
 //
 // Call it in the load function of [LeadWith], which makes an orchestrator that keeps
 // a silent worker until it is removed.
-func (m *Membership) Feed(ctx context.Context, l *Leadership, o Workers[WorkerID]) error {
-	connect := func(member MemberState) (WorkerID, error) { return member.WorkerID, nil }
-	return FeedWorkers(ctx, m, l, o, connect, func(WorkerID) {})
+func (m *Membership) Feed(ctx context.Context, l *Leadership, o Workers) error {
+	f := &memberFeed{cache: newMemberCache(m), o: o}
+	return l.feed(ctx, "workers", m.prefix, m.mirror(), f.tell)
 }
 
 // mirror copies the range from drains/ to members/. The keys in between are the
@@ -160,9 +154,6 @@ func (m *Membership) read(worker string, create int64, value []byte) MemberState
 		return state
 	}
 	state.Draining, state.Attributes = v.Draining, v.Attributes
-	if process, err := strconv.ParseUint(v.Incarnation, 10, 64); err == nil {
-		state.Process = process
-	}
 	return state
 }
 
@@ -234,40 +225,22 @@ func (c *memberCache) list() []MemberState {
 }
 
 // Workers is the part of an orchestrator that receives the members.
-type Workers[W comparable] interface {
-	UpdateWorkers(workers []orchestrator.Worker[W]) error
-	AddWorker(name W, opts ...orchestrator.WorkerOption) error
-	RemoveWorker(name W)
+type Workers interface {
+	UpdateWorkers(workers []orchestrator.Worker[WorkerID]) error
+	AddWorker(name WorkerID, opts ...orchestrator.WorkerOption) error
+	RemoveWorker(name WorkerID)
 }
 
-var _ Workers[WorkerID] = (*orchestrator.Orchestrator[WorkerID, string])(nil)
-
-// FeedWorkers is [Membership.Feed] for an orchestrator that knows the workers by other
-// names, such as those of a transport that calls them directly.
-//
-// connect returns the name of a member, which must not be the name of another
-// membership. It is called before o learns of the member, and again when the member
-// drains. Its error ends the leadership, because a member that is left out may run
-// tasks. disconnect is called after a member has left and was removed from o. Both
-// are called from one goroutine.
-func FeedWorkers[W comparable](ctx context.Context, m *Membership, l *Leadership, o Workers[W],
-	connect func(MemberState) (W, error), disconnect func(W),
-) error {
-	f := &memberFeed[W]{cache: newMemberCache(m), o: o, connect: connect, disconnect: disconnect, names: make(map[WorkerID]W)}
-	return l.feed(ctx, "workers", m.prefix, m.mirror(), f.tell)
-}
+var _ Workers = (*orchestrator.Orchestrator[WorkerID, string])(nil)
 
 // memberFeed passes the members on to an orchestrator.
-type memberFeed[W comparable] struct {
-	cache      *memberCache
-	o          Workers[W]
-	connect    func(MemberState) (W, error)
-	disconnect func(W)
-	names      map[WorkerID]W // of the members that o knows
+type memberFeed struct {
+	cache *memberCache
+	o     Workers
 }
 
 // tell passes changes on to o. The first call passes all members on.
-func (f *memberFeed[W]) tell(changes []mirror.Change) error {
+func (f *memberFeed) tell(changes []mirror.Change) error {
 	gone, came := f.cache.apply(changes)
 	log := f.cache.membership.logger
 	if !f.cache.begun {
@@ -275,21 +248,15 @@ func (f *memberFeed[W]) tell(changes []mirror.Change) error {
 		return f.tellAll()
 	}
 	for _, w := range gone {
-		f.o.RemoveWorker(f.names[w])
-		f.disconnect(f.names[w])
-		delete(f.names, w)
+		f.o.RemoveWorker(w)
 		log.Info("worker left", "worker", w.Name, "incarnation", w.Incarnation)
 	}
 	for _, member := range came {
-		name, err := f.name(member)
-		if err != nil {
-			return err
-		}
 		var opts []orchestrator.WorkerOption
 		if member.Draining {
 			opts = append(opts, orchestrator.WithWorkerDraining())
 		}
-		if err := f.o.AddWorker(name, opts...); err != nil {
+		if err := f.o.AddWorker(member.WorkerID, opts...); err != nil {
 			return err
 		}
 		log.Info("worker joined or changed", "worker", member.Name, "incarnation", member.Incarnation, "draining", member.Draining)
@@ -297,24 +264,10 @@ func (f *memberFeed[W]) tell(changes []mirror.Change) error {
 	return nil
 }
 
-func (f *memberFeed[W]) tellAll() error {
-	var workers []orchestrator.Worker[W]
+func (f *memberFeed) tellAll() error {
+	var workers []orchestrator.Worker[WorkerID]
 	for _, member := range f.cache.list() {
-		name, err := f.name(member)
-		if err != nil {
-			return err
-		}
-		workers = append(workers, orchestrator.Worker[W]{Name: name, Draining: member.Draining})
+		workers = append(workers, orchestrator.Worker[WorkerID]{Name: member.WorkerID, Draining: member.Draining})
 	}
 	return f.o.UpdateWorkers(workers)
-}
-
-// name connects a member, and returns and records its name.
-func (f *memberFeed[W]) name(member MemberState) (W, error) {
-	name, err := f.connect(member)
-	if err != nil {
-		return name, fmt.Errorf("connect worker %s: %w", member.Name, err)
-	}
-	f.names[member.WorkerID] = name
-	return name, nil
 }

@@ -68,80 +68,6 @@ func TestE4_FeedFollowsTheMembers(t *testing.T) {
 	o.until(t, func() bool { return o.workers[again] })
 }
 
-// byAddress is an orchestrator that knows the workers by their addresses.
-type byAddress struct{ *told }
-
-func (o byAddress) UpdateWorkers(workers []orchestrator.Worker[string]) error {
-	o.record("update %v", workers)
-	return nil
-}
-
-func (o byAddress) AddWorker(address string, _ ...orchestrator.WorkerOption) error {
-	o.record("add %s", address)
-	return nil
-}
-
-func (o byAddress) RemoveWorker(address string) { o.record("remove %s", address) }
-
-func (o byAddress) record(format string, args ...any) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.note(format, args...)
-}
-
-// A member is connected before the orchestrator learns of it, and disconnected after
-// it was removed. A member that cannot be connected ends the leadership.
-func TestE4_FeedWorkersConnects(t *testing.T) {
-	c := startEtcd(t)
-	_, err := newRegistry(t, c).Draining(t.Context()) // the first contact, which marks the prefix
-	require.NoError(t, err)
-	m, err := etcd.NewMembership(c)
-	require.NoError(t, err)
-	_, leaseOfA := join(t, c, "a", `{"attributes":{"address":"host:1"}}`)
-	k := stand(t, c, "leader")
-	o := byAddress{newTold()}
-	connect := func(m etcd.MemberState) (string, error) {
-		address := m.Attributes["address"]
-		if address == "" {
-			return "", errEnough
-		}
-		o.record("connect %s", address)
-		return address, nil
-	}
-	disconnect := func(address string) { o.record("disconnect %s", address) }
-	require.NoError(t, etcd.FeedWorkers(t.Context(), m, k.elected(), o, connect, disconnect))
-	join(t, c, "b", `{"attributes":{"address":"host:2"}}`)
-	o.until(t, func() bool { return len(o.calls) >= 4 })
-	_, err = c.Revoke(t.Context(), leaseOfA)
-	require.NoError(t, err)
-	o.until(t, func() bool { return len(o.calls) >= 6 })
-	require.Equal(t, []string{
-		"connect host:1", "update [{host:1 false}]", "connect host:2", "add host:2", "remove host:1", "disconnect host:1",
-	}, o.calls)
-	join(t, c, "c", `{}`)
-	require.ErrorIs(t, receive(t, k.over).cause, errEnough)
-	require.ErrorContains(t, receive(t, k.result), "connect worker c")
-}
-
-// A member that cannot be connected is an error of FeedWorkers, although the feed has
-// read everything.
-func TestE4_FeedWorkersReportsAFailureToConnect(t *testing.T) {
-	c := startEtcd(t)
-	_, err := newRegistry(t, c).Draining(t.Context()) // the first contact, which marks the prefix
-	require.NoError(t, err)
-	m, err := etcd.NewMembership(c)
-	require.NoError(t, err)
-	join(t, c, "a", `{}`)
-	k := stand(t, c, "leader")
-	connect := func(etcd.MemberState) (string, error) { return "", errEnough }
-	o := byAddress{newTold()}
-	err = etcd.FeedWorkers(t.Context(), m, k.elected(), o, connect, func(string) {})
-	require.ErrorIs(t, err, errEnough)
-	require.ErrorIs(t, receive(t, k.over).cause, errEnough)
-	require.ErrorContains(t, receive(t, k.result), "connect worker a")
-	require.Empty(t, o.calls)
-}
-
 func TestE4_ListAndWatch(t *testing.T) {
 	c := startEtcd(t)
 	r := newRegistry(t, c)
@@ -187,11 +113,11 @@ func TestE4_WorkerIsItsName(t *testing.T) {
 func TestMemberState_InJSON(t *testing.T) {
 	m := etcd.MemberState{
 		WorkerID: etcd.WorkerID{Name: "w", Incarnation: 7}, Draining: true,
-		Attributes: map[string]string{"zone": "a"}, Process: 9,
+		Attributes: map[string]string{"zone": "a"},
 	}
 	text, err := json.Marshal(m)
 	require.NoError(t, err)
-	require.JSONEq(t, `{"name": "w", "incarnation": 7, "draining": true, "attributes": {"zone": "a"}, "process": 9}`, string(text))
+	require.JSONEq(t, `{"name": "w", "incarnation": 7, "draining": true, "attributes": {"zone": "a"}}`, string(text))
 }
 
 // told records the calls of an orchestrator's methods.

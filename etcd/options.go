@@ -188,7 +188,6 @@ type memberSettings struct {
 // memberOptions holds the options that only members have.
 type memberOptions struct {
 	attributes map[string]string
-	unassigned bool // takes no assignments from etcd
 }
 
 type memberOption func(*memberSettings)
@@ -218,36 +217,6 @@ func newMemberSettings(name string, lease time.Duration, opts []MemberOption) (m
 		s.problems = append(s.problems, fmt.Errorf("worker.WithLease: %w", err))
 	}
 	return s, s.finish()
-}
-
-// WithoutAssignments limits the member to its membership: it joins, keeps its lease,
-// fences itself and rejoins, but takes no assignments from etcd. The leader sends
-// them over another transport, such as communicator/grpc, whose Server serves the
-// same worker.
-//
-// Leaders are then fenced by the worker, not by a transaction on the leader's key.
-// The leader uses [Leadership.Epoch] as its epoch (orchestrator.WithEpoch), and a
-// worker refuses epochs below the highest it has seen. This is safe under four
-// conditions. The member ensures the first two. [LeadWith] with [FeedWorkers] ensures
-// the epoch and the other two:
-//
-//   - Before it joins, the member raises the worker's fence to the current leader's
-//     epoch (worker.Worker.Fence). It joins in a transaction that requires the same
-//     leader. So a worker that a leader has just discovered accepts nothing from
-//     earlier leaders.
-//   - Each rejoin has a new incarnation ([MemberState.Process]), and each call is
-//     for one incarnation.
-//   - The leader's first term comes after it has read all members as of its election
-//     or later. Until a worker that joined earlier has answered, which raises its
-//     fence, the orchestrator starts nothing that it may be running.
-//   - The grace period is orchestrator.HoldUntilRemoved. A worker that is no longer
-//     a member has stopped everything (W5) and is removed.
-//
-// What depends on transactions and revisions of single tasks is missing: tokens
-// (worker.Token), [Owners] and loads. If etcd is replaced by a cluster with lower
-// revisions, workers refuse its leaders until their processes restart.
-func WithoutAssignments() MemberOption {
-	return memberOption(func(s *memberSettings) { s.unassigned = true })
 }
 
 // maxName is the maximum length of a name in bytes. Escaping may triple it, and a
