@@ -80,7 +80,7 @@ var mayImport = map[string]string{
 	"examples/manager":        "std . worker boltfile communicator/grpc communicator/grpc/manager examples/internal/stage",
 	"examples/quickstart":     "std . worker examples/internal/stage",
 	"examples/recruit":        "std recruit examples/internal/stage github.com/redis github.com/alicebob golang.org/x/sync",
-	"examples/replicas":       "std . worker replica replica/memory examples/internal/stage",
+	"examples/replicas":       "std . worker replica replica/memory replica/postgres examples/internal/stage github.com/jackc/pgx",
 	"examples/internal/stage": "std .",
 	"examples/ticker":         "std . communicator/memory",
 	"bench": "std . worker recruit rebalance communicator/memory communicator/grpc communicator/grpc/manager communicator/grpc/orchestratorv1 etcd etcd/embed " +

@@ -7,6 +7,10 @@
 // it on loopback. Each replica is a process of its own. All of them report what they run,
 // and at the end this process says whether a task ever ran twice.
 //
+//	go run ./examples/replicas -backend postgres -url postgres://…
+//
+// keeps the table in a database. Then it is not taken away.
+//
 // Read replica.go for how to run a replica, and table.go for how a table is reached over
 // a network. story.go has the demonstration, and journal.go what is checked.
 package main
@@ -27,20 +31,20 @@ func main() {
 		stage.Main("replicas", func(leave context.Context) error { return replicaMain(leave, role) })
 	}
 	kind := flag.String("backend", backendMemory, "where the replicas share their table: "+backends)
+	url := flag.String("url", "", "of the database, for "+backendPostgres)
 	flag.Parse()
 	stage.Main("replicas", func(ctx context.Context) error {
 		if flag.NArg() > 0 {
 			return fmt.Errorf("unexpected argument %q", flag.Arg(0))
 		}
-		return run(ctx, *kind, os.Stdout, os.Stderr)
+		return run(ctx, *kind, *url, os.Stdout, os.Stderr)
 	})
 }
 
 // run tells the story with replicas on a backend. It ends all its processes.
-func run(ctx context.Context, kind string, stdout, stderr io.Writer) (err error) {
+func run(ctx context.Context, kind, url string, stdout, stderr io.Writer) (err error) {
 	s := &story{log: stage.NewLog(stdout), journal: newJournal(tasks)}
 	s.log.Title("%d tasks for equal processes, with leases of %v", len(tasks), lease)
-	var url string
 	switch kind {
 	case backendMemory:
 		s.table = newTable()
@@ -51,8 +55,13 @@ func run(ctx context.Context, kind string, stdout, stderr io.Writer) (err error)
 		defer func() { err = errors.Join(err, server.Close()) }()
 		url = server.URL
 		s.log.Say("the table of the replicas is in memory, at %s", url)
+	case backendPostgres:
+		if url == "" {
+			return errors.New("-backend postgres needs a -url")
+		}
+		s.log.Say("the table of the replicas is in PostgreSQL")
 	default:
-		return fmt.Errorf("unknown backend %q: there is %s", kind, backends)
+		return fmt.Errorf("unknown backend %q: want %s", kind, backends)
 	}
 	s.fleet, err = newFleet(kind+" "+url, stderr)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/f8949c05/orchestrator/examples/internal/stage/stagetest"
+	"github.com/f8949c05/orchestrator/internal/pgtest"
 )
 
 func TestMain(m *testing.M) {
@@ -20,15 +21,34 @@ func TestMain(m *testing.M) {
 }
 
 func TestReplicas(t *testing.T) {
-	p := stagetest.Start(t, ".")
-	out := p.Wait(t, 0)
-	require.Empty(t, p.Stderr.String(), out)
-	stagetest.CheckWidth(t, out)
-	chapters := strings.Split(strings.ReplaceAll(out, "\n           ", " "), "\n\n") // without broken lines
-	require.Len(t, chapters, 8, out)
+	chapters := chaptersOf(t)
+	require.Len(t, chapters, 8)
+	requireStory(t, chapters)
+	require.Regexp(t, `(?s)all tasks have stopped.*the table is back.*all tasks run again`, chapters[4])
+}
 
+func TestReplicas_OnPostgreSQL(t *testing.T) {
+	chapters := chaptersOf(t, "-backend", "postgres", "-url", pgtest.Start(t).URL(pgtest.User, "postgres"))
+	require.Len(t, chapters, 7)
+	requireStory(t, chapters)
+}
+
+// chaptersOf runs the program, and returns the parts of its output.
+func chaptersOf(t *testing.T, args ...string) []string {
+	t.Helper()
+	p := stagetest.Start(t, ".", args...)
+	out := p.Wait(t, 0)
+	t.Log(out)
+	require.Empty(t, p.Stderr.String())
+	stagetest.CheckWidth(t, out)
+	return strings.Split(strings.ReplaceAll(out, "\n           ", " "), "\n\n") // without broken lines
+}
+
+// requireStory checks the chapters that do not depend on the backend.
+func requireStory(t *testing.T, chapters []string) {
+	t.Helper()
 	requireShares(t, chapters[0], "r1", "r2", "r3")
-	require.Regexp(t, `1/5  r4 joins`, chapters[1])
+	require.Regexp(t, `1/\d  r4 joins`, chapters[1])
 	requireShares(t, chapters[1], "r1", "r2", "r3", "r4")
 	require.Contains(t, chapters[1], "3 tasks moved", "its share, and no others")
 	require.Contains(t, chapters[1], "9 never stopped")
@@ -36,9 +56,9 @@ func TestReplicas(t *testing.T) {
 	require.Contains(t, chapters[2], "9 never stopped")
 	require.Contains(t, chapters[3], "4 tasks moved", "those of the replica that leaves, and no others")
 	require.Contains(t, chapters[3], "8 never stopped")
-	require.Regexp(t, `(?s)all tasks have stopped.*the table is back.*all tasks run again`, chapters[4])
-	require.Regexp(t, `(?s)its tasks run elsewhere.*\(SIGCONT\).*has its share again`, chapters[5])
-	require.Contains(t, chapters[7], "none of them ever ran twice")
+	last := len(chapters) - 1
+	require.Regexp(t, `(?s)its tasks run elsewhere.*\(SIGCONT\).*has its share again`, chapters[last-2])
+	require.Contains(t, chapters[last], "none of them ever ran twice")
 }
 
 // requireShares requires that the named replicas run all tasks, evenly spread, at the
@@ -79,7 +99,8 @@ func TestInvalidArguments(t *testing.T) {
 		want string
 	}{
 		{[]string{"now"}, "replicas: unexpected argument \"now\"\n"},
-		{[]string{"-backend", "paper"}, "replicas: unknown backend \"paper\": there is memory\n"},
+		{[]string{"-backend", "paper"}, "replicas: unknown backend \"paper\": want memory or postgres\n"},
+		{[]string{"-backend", "postgres"}, "replicas: -backend postgres needs a -url\n"},
 	} {
 		p := stagetest.Start(t, ".", test.args...)
 		p.Wait(t, 1)

@@ -4,14 +4,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/f8949c05/orchestrator/examples/internal/stage"
 	"github.com/f8949c05/orchestrator/replica"
+	"github.com/f8949c05/orchestrator/replica/postgres"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -26,10 +28,11 @@ const (
 	stepEvery = 100 * time.Millisecond
 )
 
-// The backends, and how the usage names them.
+// The backends, and how messages list them.
 const (
-	backendMemory = "memory"
-	backends      = backendMemory
+	backendMemory   = "memory"
+	backendPostgres = "postgres"
+	backends        = backendMemory + " or " + backendPostgres
 )
 
 // tasks has the names of the tasks. They are feeds to poll, say.
@@ -41,10 +44,11 @@ func replicaMain(leave context.Context, role string) error {
 	words := strings.SplitN(role, " ", 3)
 	name := words[0]
 	context.AfterFunc(stage.Child(), func() { os.Exit(1) }) // without the story nothing is left to show
-	backend, err := connect(words[1], words[2])
+	backend, disconnect, err := connect(leave, words[1], words[2])
 	if err != nil {
 		return err
 	}
+	defer disconnect()
 	r, err := replica.New(backend, replica.Names(tasks...), poll(name),
 		replica.WithName(name), replica.WithLease(lease, stopTime),
 		replica.WithLastResort(func([]string) { os.Exit(exitExpired) })) // the default would also log
@@ -57,12 +61,20 @@ func replicaMain(leave context.Context, role string) error {
 	return r.Run(leave)
 }
 
-// connect returns the backend of a kind at an address.
-func connect(kind, address string) (replica.Backend, error) {
-	if kind == backendMemory {
-		return newTableClient(address), nil
+// connect returns the backend of a kind at an address, and what ends its connections.
+func connect(ctx context.Context, kind, address string) (b replica.Backend, disconnect func(), err error) {
+	switch kind {
+	case backendMemory:
+		c := newTableClient(address)
+		return c, c.client.CloseIdleConnections, nil
+	case backendPostgres:
+		pool, err := pgxpool.New(ctx, address)
+		if err != nil {
+			return nil, nil, err
+		}
+		return postgres.New(pool, "examples/replicas"), pool.Close, nil
 	}
-	return nil, errors.New("unknown backend " + kind)
+	return nil, nil, fmt.Errorf("unknown backend %q", kind)
 }
 
 // poll returns the function of every task. It does a step of work now and then, and
