@@ -82,6 +82,7 @@ var mayImport = map[string]string{
 	"examples/recruit":        "std recruit examples/internal/stage github.com/redis github.com/alicebob golang.org/x/sync",
 	"examples/replicas":       "std . worker replica replica/memory replica/postgres examples/internal/stage github.com/jackc/pgx",
 	"examples/internal/stage": "std .",
+	"examples/tenants":        "std replica replica/postgres github.com/jackc/pgx",
 	"examples/ticker":         "std . communicator/memory",
 	"bench": "std . worker recruit rebalance communicator/memory communicator/grpc communicator/grpc/manager communicator/grpc/orchestratorv1 etcd etcd/embed " +
 		"internal/netfault go.etcd.io go.uber.org/zap google.golang.org/grpc github.com/IBM github.com/dgryski github.com/twmb",
