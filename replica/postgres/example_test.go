@@ -2,7 +2,7 @@ package postgres_test
 
 import (
 	"context"
-	"log"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -19,11 +19,12 @@ func Example() {
 	defer stop()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	tenants := postgres.Query(pool, "select id from tenants where active")
 	if err := replica.Run(ctx, postgres.New(pool, "pollers"), tenants, poll, replica.WithPlaintext()); err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
 	}
 }
 
@@ -37,7 +38,8 @@ func poll(ctx context.Context, tenant string) error {
 func ExampleWithListen() {
 	pool, err := pgxpool.New(context.Background(), os.Getenv("DATABASE_URL"))
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	_ = postgres.New(pool, "pollers", postgres.WithListen(pool.Config().ConnConfig))
 }
