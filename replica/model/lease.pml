@@ -14,11 +14,6 @@
  *	-DFROM_ANSWER          the member counts its lease from the answer (W5)
  *	-DRETIRE_BY_EVICTION   a live member is evicted, not retired (A10)
  *	-DEVICT_UNCONFIRMED    evictions do not wait for Confirm (B7)
- *	-DUNTIL_RETURN         the observer counts until its Sync returned, not until it began
- *	-DNO_SECOND_LOOK       the observer counts until it sends the eviction
- *	-DMANY_SYNCS           a member has any number of Syncs under way
- *	-DSAME_ID              a member whose first Sync had no answer tries again with the same ID (A1)
- *	-DNO_MEMORY            removals are not remembered (B2)
  *	-DLONGER=n             the member's lease is n ticks longer than the observer's
  *	-DBEATS=n              heartbeats: 4 if not given
  */
@@ -35,7 +30,7 @@
 /* ---- The table. */
 
 byte record;                    /* the heartbeat; 0: no record */
-bool removed, retired;
+bool retired;
 bool lost;                      /* another Server, once */
 bool confirmed = true;
 bool shorter;                   /* the table has lost the member's lease with its record */
@@ -47,14 +42,13 @@ byte age[BEATS+1];              /* since each was sent */
 byte left;                      /* ticks until the lease ends */
 bool joined, stopped;
 bool synced = true;             /* with the present Server */
-bool waits;                     /* for an answer */
 #define RUNS      (joined && !stopped)
 
 /* ---- The observer. */
 
 byte saw, since;                /* a heartbeat, and its age here */
-bool begun, read;               /* its Sync */
-byte start, found;              /* the age when that Sync began; the heartbeat that it read */
+bool read;                      /* its Sync has read the table, and will return */
+byte found;                     /* the heartbeat that it read */
 byte dead;                      /* evict if the heartbeat is this one */
 bool sees, moved;               /* what the Sync has read: another Server; so did one that returned */
 byte lasted;                    /* the age of that */
@@ -81,28 +75,7 @@ byte lasted;                    /* the age of that */
 #else
 #define LASTS(h)  (OTHER - age[h])
 #endif
-#ifdef UNTIL_RETURN
-#define COUNTED   since
-#else
-#define COUNTED   start
-#endif
-#ifdef MANY_SYNCS
-#define MAY_SEND  true
-#define ASKED(h)  true
-#else
-#define MAY_SEND  !waits
-#define ASKED(h)  (waits && h == sent)
-#endif
-#ifdef SAME_ID
-#define KEEPS_ID  true
-#else
-#define KEEPS_ID  (joined || sent == 0)
-#endif
-#ifdef NO_MEMORY
-#define REFUSED   retired
-#else
-#define REFUSED   (retired || removed)
-#endif
+inline remove() { record = 0; retired = false }
 
 inline older(a) {
 	if
@@ -111,7 +84,7 @@ inline older(a) {
 	fi
 }
 
-inline quit() { stopped = true; left = 0; waits = false }
+inline quit() { stopped = true; left = 0 }
 
 active proctype Time()
 {
@@ -143,21 +116,17 @@ active proctype Time()
 /* A Sync arrives: h is its heartbeat. */
 inline arrive(h) {
 	if
-	:: REFUSED
-	:: !REFUSED && (record == 0 || RISES(h)) -> record = h
-	:: !REFUSED && !(record == 0 || RISES(h))
+	:: retired
+	:: !retired && (record == 0 || RISES(h)) -> record = h
+	:: !retired && !(record == 0 || RISES(h))
 	fi
 }
 
 inline answer(h) {
 	if
-	:: REFUSED -> quit()
-	:: !REFUSED && LASTS(h) > left -> left = LASTS(h); joined = true; synced = true
-	:: !REFUSED && LASTS(h) <= left -> synced = true
-	fi;
-	if
-	:: h == sent -> waits = false
-	:: else
+	:: retired -> quit()
+	:: !retired && LASTS(h) > left -> left = LASTS(h); joined = true; synced = true
+	:: !retired && LASTS(h) <= left -> synced = true
 	fi
 }
 
@@ -165,12 +134,7 @@ active proctype Member()
 {
 	byte h;
 	do
-	:: d_step { sent < BEATS && !stopped && MAY_SEND && KEEPS_ID ->
-#ifndef MANY_SYNCS
-		age[sent] = OTHER;
-#endif
-		sent++; age[sent] = 0; waits = true }
-	:: d_step { waits -> waits = false }
+	:: d_step { sent < BEATS && !stopped && (joined || sent == 0) -> sent++; age[sent] = 0 }
 	:: d_step { !stopped -> quit() }
 
 	:: atomic { sent > 0 -> h = 1;
@@ -181,7 +145,7 @@ active proctype Member()
 		arrive(h);
 		if
 		:: true
-		:: !stopped && ASKED(h) -> answer(h)
+		:: !stopped -> answer(h)
 		fi;
 		h = 0 }
 	od
@@ -191,31 +155,26 @@ active proctype Observer()
 {
 	byte h;
 	do
-	:: d_step { !begun -> begun = true; start = since }
-	:: d_step { begun && !read -> read = true; found = record; sees = lost }
-	:: d_step { read ->
-		begun = false; read = false;
+	:: d_step { !read -> read = true; found = record; sees = lost }
+	:: d_step { read -> read = false;
 		if
-		:: found == 0 -> saw = 0; since = 0
-		:: found && found != saw -> saw = found; since = 0
-		:: found && found == saw && COUNTED >= OTHER -> dead = saw
-		:: else
+		:: found == saw
+		:: else -> saw = found; since = 0
 		fi;
 		if
 		:: sees && !moved -> moved = true; lasted = 0
 		:: else
 		fi;
-		found = 0; start = 0; sees = false }
-#ifdef NO_SECOND_LOOK
-	:: d_step { saw && since >= OTHER && dead != saw -> dead = saw }
-#endif
+		found = 0; sees = false }
 
+	/* Dead by observation. The eviction may arrive later, or repeatedly. */
+	:: d_step { saw && since >= OTHER && dead != saw -> dead = saw }
 	:: d_step { dead && record && SAME && MAY_EVICT ->
 		assert(!RUNS);          /* 1 */
-		record = 0; removed = true; dead = 0 }
+		remove() }
 
 #ifdef RETIRE_BY_EVICTION
-	:: d_step { record && MAY_EVICT -> assert(!RUNS); record = 0; removed = true }
+	:: d_step { record && MAY_EVICT -> assert(!RUNS); remove() }
 #else
 	:: d_step { record && !retired -> retired = true }
 #endif
@@ -227,8 +186,8 @@ active proctype Observer()
 	/* The table loses what it acknowledged last, or everything. */
 	:: atomic { !lost -> lost = true; confirmed = false; synced = false; retired = false;
 		if
-		:: removed -> removed = false; h = sent
 		:: h = record
+		:: record == 0 -> h = sent      /* the removal is lost */
 		fi;
 		do
 		:: h > 0 -> h--
