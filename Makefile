@@ -33,8 +33,9 @@ simulate: ## run SCHEDULES seeds of the simulator (100000): minutes, some hundre
 defects: ## build the library with each deliberate defect, and check that the simulator finds it: minutes
 	DEFECTS=. .ci/run defects
 
-model: ## check the protocol on etcd as a model, with spin and gcc
+model: ## check the protocols on etcd and of replicas as models, with spin and gcc: minutes
 	etcd/model/check.sh
+	replica/model/check.sh -full
 
 release: ## print what a release of VERSION would do; DO=-do does it, without a push
 	GOWORK=off go run -C tools ./release -root "$(CURDIR)" -version "$(VERSION)" $(DO)
