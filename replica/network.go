@@ -48,7 +48,9 @@ func (n *grpcNetwork) Serve(ctx context.Context, w *worker.Worker[string]) (addr
 	}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- server.Serve(ctx, l)
+		if err := server.Serve(ctx, l); ctx.Err() == nil {
+			ended <- err
+		}
 		close(ended)
 	}()
 	return address, ended, nil

@@ -221,7 +221,7 @@ type network interface {
 // signed is accepted. If identities are given, the certificate must have one of them among
 // its URIs, such as the SPIFFE ID of the service.
 func LoadCredentials(cert, key, ca string, identities ...string) (*grpc.Credentials, error) {
-	return grpc.LoadCredentials(cert, key, ca, grpc.WithIdentities(func(c *x509.Certificate) []string {
+	c, err := grpc.LoadCredentials(cert, key, ca, grpc.WithIdentities(func(c *x509.Certificate) []string {
 		for _, uri := range c.URIs {
 			if slices.Contains(identities, uri.String()) {
 				return []string{grpc.ReplicaURI}
@@ -232,4 +232,8 @@ func LoadCredentials(cert, key, ca string, identities ...string) (*grpc.Credenti
 		}
 		return nil
 	}))
+	if err != nil && len(identities) > 0 {
+		return nil, fmt.Errorf("%w; the identities of a replica are %q", err, identities)
+	}
+	return c, err
 }

@@ -1,0 +1,291 @@
+package replica_test
+
+// Never stuck, over gRPC on loopback: addresses that lead nowhere, to a firewall or to a
+// server that hangs, and certificates that are not accepted. In real time: these tests
+// report how many leases it took, and allow any number.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/internal/netfault"
+	"github.com/f8949c05/orchestrator/internal/testca"
+	"github.com/f8949c05/orchestrator/replica"
+	"github.com/f8949c05/orchestrator/replica/memory"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// lab is a set of replicas that share twelve tasks over gRPC.
+type lab struct {
+	*testing.T
+	table   *memory.Table
+	journal *journal
+	source  replica.Source
+	log     safeBuffer
+	ended   map[string]chan error
+	stop    map[string]context.CancelFunc
+}
+
+const labLease = 2 * time.Second
+
+func newLab(t *testing.T) *lab {
+	t.Parallel()
+	names := make([]string, 12)
+	for i := range names {
+		names[i] = fmt.Sprintf("task-%02d", i)
+	}
+	l := &lab{
+		T: t, table: memory.New(), source: replica.Names(names...),
+		journal: &journal{running: make(map[string][]string)},
+		ended:   make(map[string]chan error), stop: make(map[string]context.CancelFunc),
+	}
+	t.Cleanup(func() {
+		for name := range l.stop {
+			if err := l.end(name); err != nil && !errors.Is(err, replica.ErrUndrained) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		require.Empty(t, l.journal.twice)
+		require.Empty(t, l.journal.counts())
+		if t.Failed() {
+			t.Log(l.journal.counts(), l.log.String())
+		}
+	})
+	return l
+}
+
+// start starts a replica.
+func (l *lab) start(name string, opts ...replica.Option) *replica.Replica {
+	l.Helper()
+	return l.startWith(name, l.journal.work(name), opts...)
+}
+
+func (l *lab) startWith(name string, work func(context.Context, string) error, opts ...replica.Option) *replica.Replica {
+	l.Helper()
+	r, err := replica.New(l.table, l.source, work, append([]replica.Option{
+		replica.WithName(name), replica.WithLease(labLease, 500*time.Millisecond), replica.WithInterval(100 * time.Millisecond),
+		replica.WithLastResort(func(tasks []string) { l.Errorf("%s: last resort: %v", name, tasks) }),
+		replica.WithDrain(time.Second), replica.WithLogger(slog.New(slog.NewTextHandler(&l.log, nil))),
+	}, opts...)...)
+	require.NoError(l, err)
+	ctx, stop := context.WithCancel(context.Background())
+	l.stop[name], l.ended[name] = stop, make(chan error, 1)
+	go func() { l.ended[name] <- r.Run(ctx) }()
+	return r
+}
+
+// end stops a replica, and returns the result of Run.
+func (l *lab) end(name string) error {
+	l.stop[name]()
+	delete(l.stop, name)
+	return <-l.ended[name]
+}
+
+// runs waits until the replicas run so many tasks each.
+func (l *lab) runs(what string, want map[string]int) {
+	l.Helper()
+	began := time.Now()
+	require.Eventually(l, func() bool { return maps.Equal(l.journal.counts(), want) }, 2*time.Minute, 20*time.Millisecond,
+		"%s: want %v", what, want)
+	l.Logf("%s: after %.1f leases", what, time.Since(began).Seconds()/labLease.Seconds())
+}
+
+// logs waits until one line of the log has all the given texts.
+func (l *lab) logs(texts ...string) {
+	l.Helper()
+	require.Eventually(l, func() bool {
+		for line := range strings.Lines(l.log.String()) {
+			all := true
+			for _, text := range texts {
+				all = all && strings.Contains(line, text)
+			}
+			if all {
+				return true
+			}
+		}
+		return false
+	}, time.Minute, 20*time.Millisecond, "no line with %q", texts)
+}
+
+// addresses are those at which nothing can be called.
+var addresses = map[string]func(t *testing.T) string{
+	"wrong address": func(t *testing.T) string {
+		p, err := netfault.New("127.0.0.1:1")
+		require.NoError(t, err)
+		p.Refuse()
+		t.Cleanup(func() { _ = p.Close() })
+		return p.Addr()
+	},
+	"hung server": func(t *testing.T) string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() { _, _ = io.Copy(io.Discard, c); _ = c.Close() }() // it reads, and never answers
+			}
+		}()
+		t.Cleanup(func() { _ = l.Close() })
+		return l.Addr().String()
+	},
+}
+
+func TestNeverStuck_OverGRPC_AtTheElection(t *testing.T) {
+	t.Parallel()
+	for name, address := range addresses {
+		t.Run(name, func(t *testing.T) { uncallableAtTheElection(t, address(t)) })
+	}
+}
+
+func uncallableAtTheElection(t *testing.T, address string) {
+	l := newLab(t)
+	l.start("x", replica.WithWorkerOnly(), replica.WithAdvertise(address))
+	l.start("a")
+	l.start("b")
+	l.runs("the others run everything", map[string]int{"a": 6, "b": 6})
+	l.logs("WARN", "a replica cannot be called and is retired: check its address, the firewall and the certificates", "name=x", "err=")
+	l.logs("WARN", "no leader can call this replica", "replica=x")
+}
+
+func TestNeverStuck_OverGRPC_Joins(t *testing.T) {
+	t.Parallel()
+	for name, address := range addresses {
+		t.Run(name, func(t *testing.T) { uncallableJoins(t, address(t)) })
+	}
+}
+
+func uncallableJoins(t *testing.T, address string) {
+	l := newLab(t)
+	l.start("a")
+	l.start("b")
+	l.runs("a new table", map[string]int{"a": 6, "b": 6})
+	l.start("x", replica.WithWorkerOnly(), replica.WithAdvertise(address))
+	require.NoError(t, l.end("b"))
+	l.runs("a runs everything", map[string]int{"a": 12})
+	l.logs("WARN", "no leader can call this replica", "replica=x")
+}
+
+// proxied is the network of a replica that is called through a proxy.
+type proxied struct {
+	replica.Network
+	proxy atomic.Pointer[netfault.Proxy]
+}
+
+func (p *proxied) Serve(ctx context.Context, w *worker.Worker[string]) (string, <-chan error, error) {
+	address, served, err := p.Network.Serve(ctx, w)
+	if err != nil {
+		return "", nil, err
+	}
+	proxy, err := netfault.New(address)
+	if err != nil {
+		return "", nil, err
+	}
+	p.proxy.Store(proxy)
+	context.AfterFunc(ctx, func() { _ = proxy.Close() })
+	return proxy.Addr(), served, nil
+}
+
+func TestNeverStuck_OverGRPC_DuringAnAdd(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func(*netfault.Proxy){
+		"wrong address":              (*netfault.Proxy).Refuse,
+		"hung server":                func(p *netfault.Proxy) { p.Cut(netfault.Down) },
+		"firewalled: packets vanish": func(p *netfault.Proxy) { p.Cut(netfault.Both) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			l.start("a")
+			l.start("b")
+			l.runs("a new table", map[string]int{"a": 6, "b": 6})
+			n, err := replica.NewNetwork()
+			require.NoError(t, err)
+			network := &proxied{Network: n}
+			run := l.journal.work("x")
+			l.startWith("x", func(ctx context.Context, task string) error {
+				fault(network.proxy.Load()) // before the answer to the start
+				return run(ctx, task)
+			}, replica.WithWorkerOnly(), replica.WithNetwork(network))
+			l.logs("WARN", "a replica cannot be called and is retired", "name=x")
+			l.runs("the others run everything", map[string]int{"a": 6, "b": 6})
+		})
+	}
+}
+
+func TestTLS_ReplicasShareOneCertificate(t *testing.T) {
+	t.Parallel()
+	const service = "spiffe://example.org/ns/shop/sa/pollers"
+	for name, test := range map[string]struct{ uris, identities []string }{
+		"any certificate of the authority": {nil, nil},
+		"one identity of several":          {[]string{"https://example.org", service}, []string{"spiffe://example.org/other", service}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			files := testca.New(t, "ours").Issue(t, test.uris)
+			c, err := replica.LoadCredentials(files.Cert, files.Key, files.CA, test.identities...)
+			require.NoError(t, err)
+			for _, name := range []string{"a", "b", "c"} {
+				l.start(name, replica.WithCredentials(c), replica.WithListen("127.0.0.1:0"))
+			}
+			l.runs("they share the tasks", map[string]int{"a": 4, "b": 4, "c": 4})
+		})
+	}
+}
+
+func TestTLS_TheCertificateMustHaveAnIdentity(t *testing.T) {
+	files := testca.New(t, "ours").Issue(t, []string{"spiffe://example.org/intruder"})
+	_, err := replica.LoadCredentials(files.Cert, files.Key, files.CA, "spiffe://example.org/pollers")
+	require.ErrorIs(t, err, grpc.ErrCertificate)
+	require.ErrorContains(t, err, `the identities of a replica are ["spiffe://example.org/pollers"]`)
+}
+
+// A replica whose certificate the others do not accept can neither lead them nor hold them
+// up.
+func TestTLS_ACertificateThatOthersDoNotAccept(t *testing.T) {
+	t.Parallel()
+	const service = "spiffe://example.org/pollers"
+	ours := testca.New(t, "ours")
+	credentials := func(ca *testca.CA, identity string) replica.Option {
+		files := ca.Issue(t, []string{identity})
+		c, err := replica.LoadCredentials(files.Cert, files.Key, files.CA, identity)
+		require.NoError(t, err)
+		return replica.WithCredentials(c)
+	}
+	for name, other := range map[string]replica.Option{
+		"of another authority": credentials(testca.New(t, "theirs"), service),
+		"of another service":   credentials(ours, "spiffe://example.org/intruder"),
+		"plaintext":            replica.WithPlaintext(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			loopback := replica.WithListen("127.0.0.1:0")
+			mine := credentials(ours, service)
+			l.start("x", other, loopback)
+			l.start("a", mine, loopback)
+			l.start("b", mine, loopback)
+			l.start("c", mine, loopback)
+			l.runs("the others run everything", map[string]int{"a": 4, "b": 4, "c": 4})
+			l.logs("WARN", "a replica cannot be called and is retired: check its address, the firewall and the certificates", "name=x")
+			l.logs("WARN", "no leader can call this replica", "replica=x")
+			for line := range strings.Lines(l.log.String()) {
+				if strings.Contains(line, "is retired") {
+					t.Log(line)
+				}
+			}
+		})
+	}
+}
