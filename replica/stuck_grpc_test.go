@@ -30,6 +30,8 @@ import (
 // lab is a set of replicas that share twelve tasks over gRPC.
 type lab struct {
 	*testing.T
+	name    string
+	began   time.Time
 	table   *memory.Table
 	journal *journal
 	source  replica.Source
@@ -40,14 +42,13 @@ type lab struct {
 
 const labLease = 2 * time.Second
 
-func newLab(t *testing.T) *lab {
-	t.Parallel()
+func newLab(t *testing.T, name string) *lab {
 	names := make([]string, 12)
 	for i := range names {
 		names[i] = fmt.Sprintf("task-%02d", i)
 	}
 	l := &lab{
-		T: t, table: memory.New(), source: replica.Names(names...),
+		T: t, name: name, began: time.Now(), table: memory.New(), source: replica.Names(names...),
 		journal: &journal{running: make(map[string][]string)},
 		ended:   make(map[string]chan error), stop: make(map[string]context.CancelFunc),
 	}
@@ -60,7 +61,7 @@ func newLab(t *testing.T) *lab {
 		require.Empty(t, l.journal.twice)
 		require.Empty(t, l.journal.counts())
 		if t.Failed() {
-			t.Log(l.journal.counts(), l.log.String())
+			t.Log(name, l.journal.counts(), l.log.String())
 		}
 	})
 	return l
@@ -96,10 +97,9 @@ func (l *lab) end(name string) error {
 // runs waits until the replicas run so many tasks each.
 func (l *lab) runs(what string, want map[string]int) {
 	l.Helper()
-	began := time.Now()
 	require.Eventually(l, func() bool { return maps.Equal(l.journal.counts(), want) }, 2*time.Minute, 20*time.Millisecond,
-		"%s: want %v", what, want)
-	l.Logf("%s: after %.1f leases", what, time.Since(began).Seconds()/labLease.Seconds())
+		"%s: %s: want %v", l.name, what, want)
+	l.Logf("%s: %s: after %.1f leases at most", l.name, what, time.Since(l.began).Seconds()/labLease.Seconds())
 }
 
 // logs waits until one line of the log has all the given texts.
@@ -116,68 +116,69 @@ func (l *lab) logs(texts ...string) {
 			}
 		}
 		return false
-	}, time.Minute, 20*time.Millisecond, "no line with %q", texts)
+	}, time.Minute, 20*time.Millisecond, "%s: no line with %q", l.name, texts)
 }
 
-// addresses are those at which nothing can be called.
-var addresses = map[string]func(t *testing.T) string{
-	"wrong address": func(t *testing.T) string {
-		p, err := netfault.New("127.0.0.1:1")
-		require.NoError(t, err)
-		p.Refuse()
-		t.Cleanup(func() { _ = p.Close() })
-		return p.Addr()
-	},
-	"hung server": func(t *testing.T) string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() { _, _ = io.Copy(io.Discard, c); _ = c.Close() }() // it reads, and never answers
+// addresses returns addresses at which nothing can be called.
+func addresses(t *testing.T) map[string]string {
+	refusing, err := netfault.New("127.0.0.1:1")
+	require.NoError(t, err)
+	refusing.Refuse()
+	t.Cleanup(func() { _ = refusing.Close() })
+	hung, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = hung.Close() })
+	go func() {
+		for {
+			c, err := hung.Accept()
+			if err != nil {
+				return
 			}
-		}()
-		t.Cleanup(func() { _ = l.Close() })
-		return l.Addr().String()
-	},
+			go func() { _, _ = io.Copy(io.Discard, c); _ = c.Close() }() // it reads, and never answers
+		}
+	}()
+	all := map[string]string{"wrong address": refusing.Addr(), "hung server": hung.Addr().String()}
+	if address := firewalled(t); address != "" {
+		all["firewalled port"] = address
+	}
+	return all
 }
 
 func TestNeverStuck_OverGRPC_AtTheElection(t *testing.T) {
 	t.Parallel()
-	for name, address := range addresses {
-		t.Run(name, func(t *testing.T) { uncallableAtTheElection(t, address(t)) })
+	var labs []*lab
+	for name, address := range addresses(t) {
+		l := newLab(t, name)
+		l.start("x", replica.WithWorkerOnly(), replica.WithAdvertise(address))
+		l.start("a")
+		l.start("b")
+		labs = append(labs, l)
 	}
-}
-
-func uncallableAtTheElection(t *testing.T, address string) {
-	l := newLab(t)
-	l.start("x", replica.WithWorkerOnly(), replica.WithAdvertise(address))
-	l.start("a")
-	l.start("b")
-	l.runs("the others run everything", map[string]int{"a": 6, "b": 6})
-	l.logs("WARN", "a replica cannot be called and is retired: check its address, the firewall and the certificates", "name=x", "err=")
-	l.logs("WARN", "no leader can call this replica", "replica=x")
+	for _, l := range labs {
+		l.runs("the others run everything", map[string]int{"a": 6, "b": 6})
+		l.logs("WARN", "a replica cannot be called and is retired: check its address, the firewall and the certificates", "name=x", "err=")
+		l.logs("WARN", "no leader can call this replica", "replica=x")
+	}
 }
 
 func TestNeverStuck_OverGRPC_Joins(t *testing.T) {
 	t.Parallel()
-	for name, address := range addresses {
-		t.Run(name, func(t *testing.T) { uncallableJoins(t, address(t)) })
+	labs := make(map[*lab]string)
+	for name, address := range addresses(t) {
+		l := newLab(t, name)
+		l.start("a")
+		l.start("b")
+		labs[l] = address
 	}
-}
-
-func uncallableJoins(t *testing.T, address string) {
-	l := newLab(t)
-	l.start("a")
-	l.start("b")
-	l.runs("a new table", map[string]int{"a": 6, "b": 6})
-	l.start("x", replica.WithWorkerOnly(), replica.WithAdvertise(address))
-	require.NoError(t, l.end("b"))
-	l.runs("a runs everything", map[string]int{"a": 12})
-	l.logs("WARN", "no leader can call this replica", "replica=x")
+	for l, address := range labs {
+		l.runs("a new table", map[string]int{"a": 6, "b": 6})
+		l.start("x", replica.WithWorkerOnly(), replica.WithAdvertise(address))
+		require.NoError(t, l.end("b"))
+	}
+	for l := range labs {
+		l.runs("a runs everything", map[string]int{"a": 12})
+		l.logs("WARN", "no leader can call this replica", "replica=x")
+	}
 }
 
 // proxied is the network of a replica that is called through a proxy.
@@ -202,47 +203,53 @@ func (p *proxied) Serve(ctx context.Context, w *worker.Worker[string]) (string, 
 
 func TestNeverStuck_OverGRPC_DuringAnAdd(t *testing.T) {
 	t.Parallel()
+	labs := make(map[*lab]func(*netfault.Proxy))
 	for name, fault := range map[string]func(*netfault.Proxy){
-		"wrong address":              (*netfault.Proxy).Refuse,
-		"hung server":                func(p *netfault.Proxy) { p.Cut(netfault.Down) },
-		"firewalled: packets vanish": func(p *netfault.Proxy) { p.Cut(netfault.Both) },
+		"wrong address":   (*netfault.Proxy).Refuse,
+		"hung server":     func(p *netfault.Proxy) { p.Cut(netfault.Down) },
+		"firewalled port": func(p *netfault.Proxy) { p.Cut(netfault.Both) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			l := newLab(t)
-			l.start("a")
-			l.start("b")
-			l.runs("a new table", map[string]int{"a": 6, "b": 6})
-			n, err := replica.NewNetwork()
-			require.NoError(t, err)
-			network := &proxied{Network: n}
-			run := l.journal.work("x")
-			l.startWith("x", func(ctx context.Context, task string) error {
-				fault(network.proxy.Load()) // before the answer to the start
-				return run(ctx, task)
-			}, replica.WithWorkerOnly(), replica.WithNetwork(network))
-			l.logs("WARN", "a replica cannot be called and is retired", "name=x")
-			l.runs("the others run everything", map[string]int{"a": 6, "b": 6})
-		})
+		l := newLab(t, name)
+		l.start("a")
+		l.start("b")
+		labs[l] = fault
+	}
+	for l, fault := range labs {
+		l.runs("a new table", map[string]int{"a": 6, "b": 6})
+		n, err := replica.NewNetwork()
+		require.NoError(t, err)
+		network := &proxied{Network: n}
+		run := l.journal.work("x")
+		l.startWith("x", func(ctx context.Context, task string) error {
+			fault(network.proxy.Load()) // before the answer to the start
+			return run(ctx, task)
+		}, replica.WithWorkerOnly(), replica.WithNetwork(network))
+	}
+	for l := range labs {
+		l.logs("WARN", "a replica cannot be called and is retired", "name=x")
+		l.runs("the others run everything", map[string]int{"a": 6, "b": 6})
 	}
 }
 
 func TestTLS_ReplicasShareOneCertificate(t *testing.T) {
 	t.Parallel()
 	const service = "spiffe://example.org/ns/shop/sa/pollers"
+	var labs []*lab
 	for name, test := range map[string]struct{ uris, identities []string }{
 		"any certificate of the authority": {nil, nil},
 		"one identity of several":          {[]string{"https://example.org", service}, []string{"spiffe://example.org/other", service}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			l := newLab(t)
-			files := testca.New(t, "ours").Issue(t, test.uris)
-			c, err := replica.LoadCredentials(files.Cert, files.Key, files.CA, test.identities...)
-			require.NoError(t, err)
-			for _, name := range []string{"a", "b", "c"} {
-				l.start(name, replica.WithCredentials(c), replica.WithListen("127.0.0.1:0"))
-			}
-			l.runs("they share the tasks", map[string]int{"a": 4, "b": 4, "c": 4})
-		})
+		l := newLab(t, name)
+		files := testca.New(t, "ours").Issue(t, test.uris)
+		c, err := replica.LoadCredentials(files.Cert, files.Key, files.CA, test.identities...)
+		require.NoError(t, err)
+		for _, name := range []string{"a", "b", "c"} {
+			l.start(name, replica.WithCredentials(c), replica.WithListen("127.0.0.1:0"))
+		}
+		labs = append(labs, l)
+	}
+	for _, l := range labs {
+		l.runs("they share the tasks", map[string]int{"a": 4, "b": 4, "c": 4})
 	}
 }
 
@@ -265,27 +272,26 @@ func TestTLS_ACertificateThatOthersDoNotAccept(t *testing.T) {
 		require.NoError(t, err)
 		return replica.WithCredentials(c)
 	}
-	for name, other := range map[string]replica.Option{
-		"of another authority": credentials(testca.New(t, "theirs"), service),
-		"of another service":   credentials(ours, "spiffe://example.org/intruder"),
-		"plaintext":            replica.WithPlaintext(),
+	labs := make(map[*lab]string)
+	for name, test := range map[string]struct {
+		credentials replica.Option
+		err         string
+	}{
+		"of another authority": {credentials(testca.New(t, "theirs"), service), "not by an accepted authority"},
+		"of another service":   {credentials(ours, "spiffe://example.org/intruder"), "certificate not accepted"},
+		"plaintext":            {replica.WithPlaintext(), "does not use TLS"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			l := newLab(t)
-			loopback := replica.WithListen("127.0.0.1:0")
-			mine := credentials(ours, service)
-			l.start("x", other, loopback)
-			l.start("a", mine, loopback)
-			l.start("b", mine, loopback)
-			l.start("c", mine, loopback)
-			l.runs("the others run everything", map[string]int{"a": 4, "b": 4, "c": 4})
-			l.logs("WARN", "a replica cannot be called and is retired: check its address, the firewall and the certificates", "name=x")
-			l.logs("WARN", "no leader can call this replica", "replica=x")
-			for line := range strings.Lines(l.log.String()) {
-				if strings.Contains(line, "is retired") {
-					t.Log(line)
-				}
-			}
-		})
+		l := newLab(t, name)
+		loopback, mine := replica.WithListen("127.0.0.1:0"), credentials(ours, service)
+		l.start("x", test.credentials, loopback)
+		l.start("a", mine, loopback)
+		l.start("b", mine, loopback)
+		l.start("c", mine, loopback)
+		labs[l] = test.err
+	}
+	for l, err := range labs {
+		l.runs("the others run everything", map[string]int{"a": 4, "b": 4, "c": 4})
+		l.logs("WARN", "a replica cannot be called and is retired: check its address, the firewall and the certificates", "name=x", err)
+		l.logs("WARN", "no leader can call this replica", "replica=x")
 	}
 }
