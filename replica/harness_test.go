@@ -197,6 +197,8 @@ type journal struct {
 	running map[string][]string // the replicas that run a task
 	twice   []string            // tasks that ran twice, with the replicas
 	starts  int
+	tokens  map[string]uint64 // the last of each task; nil: not looked at
+	fallen  []string          // tasks whose token did not rise with their owner
 }
 
 // work returns a function that runs tasks as a replica.
@@ -207,6 +209,12 @@ func (j *journal) work(name string) func(context.Context, string) error {
 		j.running[task] = append(j.running[task], name)
 		if on := j.running[task]; len(on) > 1 {
 			j.twice = append(j.twice, fmt.Sprintf("%s on %v", task, on))
+		}
+		if token, _ := worker.Token(ctx); j.tokens != nil {
+			if token <= j.tokens[task] {
+				j.fallen = append(j.fallen, fmt.Sprintf("%s on %s: %d after %d", task, name, token, j.tokens[task]))
+			}
+			j.tokens[task] = token
 		}
 		j.mu.Unlock()
 		<-ctx.Done()
@@ -304,6 +312,7 @@ func (c *cluster) close() {
 		}
 	}
 	require.Empty(c.t, c.journal.twice)
+	require.Empty(c.t, c.journal.fallen)
 }
 
 // eventually waits for at most the given time, in which it looks every tenth of a second.

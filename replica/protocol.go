@@ -80,8 +80,9 @@ func (p *protocol) update(now time.Time, seen uint64, random uint32, h health) U
 // nextEpoch returns the epoch of a campaign (B3). It is above every epoch that this replica
 // or a member has seen, by 2³² or more: so many terms fit between two epochs, and the sum
 // of epoch and term number rises from one leader to the next. The time lets epochs rise
-// even if no member knows the last one, and the random part makes two campaigns differ of
-// which the table has lost the first.
+// even if no member knows the last one, as long as there was no more than one election in
+// 72 minutes on average (2³² µs). The random part makes two campaigns differ of which the
+// table has lost the first.
 func (p *protocol) nextEpoch(now time.Time, random uint32) uint64 {
 	highest := max(p.view.Epoch, p.self.Epoch)
 	for _, m := range p.view.Members {

@@ -105,6 +105,13 @@ func history(t *testing.T, seed uint64) {
 		table.faults = true
 		const tasks = 12
 		c := newCluster(t, table, tasks)
+		// Where the table loses the last epoch, and every replica that knew it ends, a token
+		// may fall below an earlier one, since these elections are minutes apart. So half of
+		// the histories lose nothing.
+		loses := seed%2 == 0
+		if !loses {
+			c.journal.tokens = make(map[string]uint64)
+		}
 		c.bus.lateness = table.lateness
 		log := func(format string, args ...any) {
 			if testing.Verbose() {
@@ -151,7 +158,11 @@ func history(t *testing.T, seed uint64) {
 		for range 30 {
 			time.Sleep(time.Duration(r.Int64N(int64(2 * testLease))))
 			name := pick()
-			switch event := r.IntN(10); event {
+			events := 10
+			if !loses {
+				events = 8
+			}
+			switch event := r.IntN(events); event {
 			case 0:
 				if len(c.members) < 5 {
 					start()
@@ -188,6 +199,7 @@ func history(t *testing.T, seed uint64) {
 				table.Restore(memory.New().Backup())
 			}
 			require.Empty(t, c.journal.twice)
+			require.Empty(t, c.journal.fallen)
 		}
 		log("faults end")
 		table.set(func() { table.away, table.faults = false, false; clear(table.cut) })
