@@ -2,7 +2,11 @@ package replica_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"time"
 
@@ -39,4 +43,41 @@ func Example() {
 	replicas.Wait()
 	fmt.Println(len(ran), "tasks ran")
 	// Output: 4 tasks ran
+}
+
+// What Kubernetes' probes and a person ask a replica.
+func ExampleReplica_Status() {
+	r, err := replica.New(memory.New(), replica.Names("billing"), func(ctx context.Context, _ string) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}, replica.WithName("r1"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	check := func(f func() error) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			if err := f(); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+			_, _ = io.WriteString(w, "ok\n")
+		}
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /livez", check(r.Alive))
+	mux.Handle("GET /readyz", check(r.Ready))
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(r.Status()) // the client is gone
+	})
+
+	for _, path := range []string{"/livez", "/readyz"} { // before r.Run
+		answer := httptest.NewRecorder()
+		mux.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
+		fmt.Print(path, " ", answer.Code, " ", answer.Body)
+	}
+	// Output:
+	// /livez 200 ok
+	// /readyz 503 replica r1: no lease
 }

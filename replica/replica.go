@@ -83,6 +83,7 @@ func New(b Backend, tasks Source, work func(ctx context.Context, task string) er
 		woken:   make(chan struct{}, 1),
 		failing: loglimit.Limiter{Every: 10 * time.Second}, retreats: backoff.Backoff{First: 2 * time.Second, Longest: longestRetreat},
 	}
+	r.public.status.Name = s.name
 	return r, nil
 }
 
@@ -122,6 +123,7 @@ func (r *Replica) Run(ctx context.Context) error {
 			}
 		})
 	}
+	r.public.pause(false)
 	err = r.loop(ctx, serving, served)
 	r.stopLeading(nil, "the replica ends")
 	cancel()

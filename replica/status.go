@@ -1,7 +1,9 @@
 package replica
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +14,8 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// Status describes a replica, for people and for monitoring.
+// Status describes a replica, for people and for monitoring. Its JSON reads back into a
+// Status, except the plan.
 type Status struct {
 	Name    string `json:"name"`
 	ID      uint64 `json:"id,string"`
@@ -30,12 +33,48 @@ type Status struct {
 	Synced time.Time `json:"synced"`
 	Err    string    `json:"err,omitempty"`
 	// Tasks has the tasks of this replica.
-	Tasks []worker.TaskStatus[string] `json:"tasks"`
+	Tasks []TaskStatus `json:"tasks"`
 	// Lease is how long the replica runs its tasks without another Sync.
 	Lease time.Duration `json:"lease"`
 	// Plan is the last plan of a replica that leads; nil for others and before the first
 	// term.
 	Plan *orchestrator.Plan[grpc.WorkerID, string] `json:"plan,omitempty"`
+}
+
+// UnmarshalJSON reads the JSON of a Status. It ignores the plan.
+func (s *Status) UnmarshalJSON(data []byte) error {
+	type plain Status
+	return json.Unmarshal(data, &struct {
+		*plain
+		Plan json.RawMessage `json:"plan"`
+	}{plain: (*plain)(s)})
+}
+
+// TaskStatus is a task that a replica runs; see worker.TaskStatus.
+type TaskStatus struct {
+	Name string `json:"name"`
+	// State is the text of a worker.State, such as "running".
+	State    string    `json:"state"`
+	Since    time.Time `json:"since"` // of State
+	Restarts int       `json:"restarts,omitempty"`
+	// Err is the text of the last run's error; empty if there was none. Attempts counts the
+	// runs that failed in a row.
+	Err      string `json:"err,omitempty"`
+	Attempts int    `json:"attempts,omitempty"`
+	// Version is that of the content, and Token that of the start; see worker.Token.
+	Version int64  `json:"version,omitempty"`
+	Token   uint64 `json:"token,string,omitempty"`
+}
+
+func taskStatus(t worker.TaskStatus[string]) TaskStatus {
+	s := TaskStatus{
+		Name: t.Task, State: t.State.String(), Since: t.Since, Restarts: t.Restarts,
+		Attempts: t.Attempts, Version: t.Version, Token: t.Token,
+	}
+	if t.Err != nil {
+		s.Err = t.Err.Error()
+	}
+	return s
 }
 
 // MemberStatus is a member as a replica sees it.
@@ -95,7 +134,13 @@ func (r *Replica) Status() Status {
 	s, o := r.public.status, r.public.o
 	r.public.mu.Unlock()
 	s.Members = slices.Clone(s.Members)
-	s.Tasks, s.Lease = r.worker.Status(), r.worker.LeaseStats().Left
+	for i := range s.Members {
+		s.Members[i].Attributes = maps.Clone(s.Members[i].Attributes)
+	}
+	s.Lease = r.worker.LeaseStats().Left
+	for _, t := range r.worker.Status() {
+		s.Tasks = append(s.Tasks, taskStatus(t))
+	}
 	if o != nil {
 		if plan := o.LastPlan(); plan.Stats.Term.Number > 0 {
 			s.Plan = &plan
@@ -104,8 +149,9 @@ func (r *Replica) Status() Status {
 	return s
 }
 
-// Alive returns an error if the replica does not work: restart the process. A backend
-// that is away is no reason to. Use it for Kubernetes' livenessProbe.
+// Alive returns an error if the replica does not work: it has not tried a Sync for two
+// leases. Then restart the process. A backend that is away is no reason to. Use Alive for
+// Kubernetes' livenessProbe. Before Run it returns nil.
 func (r *Replica) Alive() error {
 	r.public.mu.Lock()
 	turn, pausing := r.public.turn, r.public.pausing
@@ -116,8 +162,8 @@ func (r *Replica) Alive() error {
 	return nil
 }
 
-// Ready returns an error if the replica may run no tasks, because it holds no lease. Use
-// it for Kubernetes' readinessProbe.
+// Ready returns an error if the replica may run no tasks, because it holds no lease. The
+// text has the error of the last Sync. Use Ready for Kubernetes' readinessProbe.
 func (r *Replica) Ready() error {
 	if r.worker.LeaseStats().Left > 0 {
 		return nil
