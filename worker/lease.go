@@ -240,10 +240,14 @@ func (w *Worker[T]) stopForLease(p *leasePeriod, cause error) (logLoss func()) {
 	}
 	close(p.ended) // before the stops, so that no task starts in a freed slot
 	tasks := len(w.tasks)
+	level := slog.LevelWarn
+	if tasks == 0 && !p.begun { // it has not been granted: a transport that cannot join may try often
+		level = slog.LevelDebug
+	}
 	w.stopEach(cause)
 	w.settleIfEmpty()
 	return func() {
-		w.cfg.logger.Warn("lease lost, stopping all tasks", slog.Int("tasks", tasks), slog.Any("err", cause))
+		w.cfg.logger.Log(context.Background(), level, "lease lost, stopping all tasks", slog.Int("tasks", tasks), slog.Any("err", cause))
 	}
 }
 

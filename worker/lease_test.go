@@ -4,9 +4,12 @@ package worker_test
 // reports.
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -184,6 +187,24 @@ func TestW5_EndLeaseStopsImmediately(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"a"}, left)
 		require.Equal(t, toStop, at.Sub(began), "tasks have their usual time to stop")
+	})
+}
+
+// A transport that cannot join ends each lease before it was granted, perhaps several times a
+// second. Only the loss of a granted lease is logged as a warning.
+func TestW5_ALeaseThatWasNeverGrantedIsLostQuietly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		w := newWorker(t, until, worker.WithLease(length, toStop), worker.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		for range 3 {
+			w.Sending() // is not acknowledged
+			w.EndLease(errors.New("no answer"))
+			require.NoError(t, w.Rejoin(t.Context()))
+		}
+		require.Empty(t, log.String())
+		w.Sending()()
+		w.EndLease(errors.New("no answer"))
+		require.Equal(t, 1, strings.Count(log.String(), "lease lost"))
 	})
 }
 
