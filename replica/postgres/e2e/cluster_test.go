@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/f8949c05/orchestrator/internal/pgtest"
 	"github.com/f8949c05/orchestrator/internal/proctest"
 )
 
@@ -30,6 +31,7 @@ const (
 type cluster struct {
 	*proctest.Group
 	replicas []*proctest.Process
+	bouncer  *pgtest.Bouncer // may be nil
 	waited   func() time.Duration
 
 	counts   map[string]int  // of the faults
@@ -81,16 +83,25 @@ func (c *cluster) recovers() {
 	c.T.Helper()
 	waited := c.waited()
 	took := c.Wait("all tasks run again", 2*time.Minute, func() bool {
-		c.Restart() // also those that end only now, by their last resort
+		c.restart() // also those that end only now, by their last resort
 		return c.once()
 	})
 	computing := took - (c.waited() - waited)
 	require.Less(c.T, computing, bound, "all tasks ran again after %v\n%s", took, c.Logs())
 	c.standing = append(c.standing, took)
 	c.Wait("the tasks are evenly spread", time.Minute, func() bool {
-		c.Restart()
+		c.restart()
 		return c.even()
 	})
+}
+
+// restart starts what has ended.
+func (c *cluster) restart() {
+	c.T.Helper()
+	c.Restart()
+	if c.bouncer != nil {
+		c.bouncer.Supervise()
+	}
 }
 
 // leader returns the replica that became leader last.

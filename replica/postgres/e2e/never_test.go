@@ -82,8 +82,10 @@ func (c *cluster) faults(s *pgtest.Server) (replicas, server []fault) {
 func TestA2_NeverTwice(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := pgtest.Start(t)
-	direct, pooled := s.URL(pgtest.User, database), s.Bouncer().URL(pgtest.User, database)
+	b := s.Bouncer()
+	direct, pooled := s.URL(pgtest.User, database), b.URL(pgtest.User, database)
 	c := startCluster(t, direct, pooled, direct, pooled)
+	c.bouncer = b
 	defer c.report()
 	replicas, server := c.faults(s)
 	random := rand.New(rand.NewPCG(*seed, 0))
