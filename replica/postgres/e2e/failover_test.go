@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,35 +26,47 @@ func TestB7_Failover(t *testing.T) {
 	c := startCluster(t, url, url, url, url)
 	defer c.report()
 	random := rand.New(rand.NewPCG(*seed, 1))
-	upTo := func(d time.Duration) { c.Pass(time.Duration(random.Int64N(int64(d)))) }
+	again := func(replicas ...*proctest.Process) func() { // under other IDs
+		for _, r := range replicas {
+			r.Leave()
+		}
+		c.Wait("they have left", time.Minute, func() bool {
+			return !slices.ContainsFunc(replicas, (*proctest.Process).Alive)
+		})
+		c.Restart()
+		c.Wait("they run their share of the tasks", time.Minute, c.even)
+		return func() {}
+	}
 	lost := []fault{
-		{"heartbeats are lost", func(*proctest.Process) func() { return func() {} }},
-		{"the removal of a replica is lost", c.leave},
-		{"a replica is killed, and its eviction may be lost", c.kill},
-		{"a replica is stopped, and its eviction may be lost", c.pause},
-		{"the end of a leader is lost", func(*proctest.Process) func() { return c.leave(c.leader()) }},
-		{"the eviction of a leader may be lost", func(*proctest.Process) func() { return c.kill(c.leader()) }},
-		{"the eviction of a leader that is stopped may be lost", func(*proctest.Process) func() { return c.pause(c.leader()) }},
-		{"the join of a replica is lost", func(r *proctest.Process) func() {
-			r.Kill()
-			r.Start()
-			return func() {}
+		{"heartbeats are lost", false, func(*proctest.Process) func() { return func() {} }},
+		{"the removal of a replica is lost", false, c.leave},
+		{"a replica is killed, and its eviction may be lost", false, c.kill},
+		{"a replica is stopped, and its eviction may be lost", false, c.pause},
+		{"the end of a leader is lost", true, c.leave},
+		{"the eviction of a leader may be lost", true, c.kill},
+		{"the eviction of a leader that is stopped may be lost", true, c.pause},
+		{"the join of a replica is lost", false, func(r *proctest.Process) func() { return again(r) }},
+		{"the joins of all but the leader are lost", false, func(*proctest.Process) func() {
+			return again(slices.DeleteFunc(slices.Clone(c.replicas), func(r *proctest.Process) bool { return r == c.leader() })...)
 		}},
 	}
 	for round, i := range proctest.Draw(random, max(1, *rounds/5), len(lost)) {
 		waited := c.waited()
 		victim := c.replicas[random.IntN(len(c.replicas))]
+		if lost[i].leader {
+			victim = c.leader()
+		}
 		t.Logf("round %d: %s (%s)", round, lost[i].name, victim.Name)
 		c.counts[lost[i].name]++
 		standby.Cut()
 		end := lost[i].begin(victim)
-		upTo(2 * lease)
+		c.Pass(upTo(random, 2*lease))
 		primary.SQL(database, fmt.Sprintf("insert into marks values (%d)", round))
 		primary.Crash()
-		upTo(lease)
+		c.Pass(upTo(random, lease))
 		standby.Promote()
 		require.Empty(t, standby.SQL(database, fmt.Sprintf("select from marks where round = %d", round)), "nothing was lost")
-		upTo(lease)
+		c.Pass(upTo(random, lease))
 		end()
 		c.recovers()
 		c.check(c.waited() - waited)

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,10 +14,11 @@ import (
 
 const database = "postgres"
 
-// fault begins a fault of a replica or of the server, and returns the function that ends
-// it.
+// fault is a fault of a replica or of the server.
 type fault struct {
-	name  string
+	name   string
+	leader bool // the victim is the leader
+	// begin begins the fault, and returns the function that ends it.
 	begin func(victim *proctest.Process) (end func())
 }
 
@@ -50,23 +52,21 @@ func (c *cluster) faults(s *pgtest.Server) (replicas, server []fault) {
 		return ofServer(func() { s.SQL(database, statement) }, func() {})
 	}
 	dump := s.Dump(database)
-	replicas = []fault{
-		{"a replica is killed", c.kill},
-		{"a replica is stopped", c.pause},
-		{"a replica leaves", c.leave},
-		{"the leader is killed", func(*proctest.Process) func() { return c.kill(c.leader()) }},
-		{"the leader is stopped", func(*proctest.Process) func() { return c.pause(c.leader()) }},
-		{"the leader leaves", func(*proctest.Process) func() { return c.leave(c.leader()) }},
+	for _, f := range []struct {
+		what  string
+		begin func(*proctest.Process) func()
+	}{{"is killed", c.kill}, {"is stopped", c.pause}, {"leaves", c.leave}} {
+		replicas = append(replicas, fault{"a replica " + f.what, false, f.begin}, fault{"the leader " + f.what, true, f.begin})
 	}
 	server = []fault{
-		{"the server is paused", ofServer(s.Pause, s.Continue)},
-		{"the server crashes", ofServer(s.Crash, s.Start)},
-		{"the server is away", ofServer(s.Stop, s.Start)},
-		{"the table is truncated", sql("truncate orchestrator_tables, orchestrator_members")},
-		{"the table is dropped", sql("drop table orchestrator_tables, orchestrator_members")},
-		{"a record is deleted", sql("delete from orchestrator_members where id = (select max(id) from orchestrator_members)")},
-		{"connections are cut", sql("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and backend_type = 'client backend'")},
-		{"a dump is restored", ofServer(func() {
+		{"the server is paused", false, ofServer(s.Pause, s.Continue)},
+		{"the server crashes", false, ofServer(s.Crash, s.Start)},
+		{"the server is away", false, ofServer(s.Stop, s.Start)},
+		{"the table is truncated", false, sql("truncate orchestrator_tables, orchestrator_members")},
+		{"the table is dropped", false, sql("drop table orchestrator_tables, orchestrator_members")},
+		{"a record is deleted", false, sql("delete from orchestrator_members where id = (select max(id) from orchestrator_members)")},
+		{"connections are cut", false, sql("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and backend_type = 'client backend'")},
+		{"a dump is restored", false, ofServer(func() {
 			c.Wait("the dump is restored", time.Minute, func() bool { // a deadlock with a Sync aborts it
 				return s.Restore(database, dump) == nil
 			})
@@ -89,23 +89,32 @@ func TestA2_NeverTwice(t *testing.T) {
 	defer c.report()
 	replicas, server := c.faults(s)
 	random := rand.New(rand.NewPCG(*seed, 0))
-	upTo := func(d time.Duration) { c.Pass(time.Duration(random.Int64N(int64(d)))) }
 	all := append(server, replicas...)
 	for round, i := range proctest.Draw(random, *rounds, len(all)) {
 		waited := c.waited()
 		faults := []fault{all[i]}
-		if i < len(server) && random.IntN(2) == 0 {
+		if random.IntN(2) == 0 {
 			faults = append(faults, replicas[random.IntN(len(replicas))])
 		}
-		victim := c.replicas[random.IntN(len(c.replicas))]
+		untouched := slices.Clone(c.replicas)
+		random.Shuffle(len(untouched), func(i, j int) { untouched[i], untouched[j] = untouched[j], untouched[i] })
 		var ends []func()
 		for _, f := range faults {
+			victim := untouched[0]
+			if f.leader {
+				victim = c.leader()
+			}
+			k := slices.Index(untouched, victim)
+			if k < 0 {
+				continue // the leader has a fault already
+			}
+			untouched = slices.Delete(untouched, k, k+1)
 			t.Logf("round %d: %s (%s)", round, f.name, victim.Name)
 			c.counts[f.name]++
 			ends = append(ends, f.begin(victim))
-			upTo(lease)
+			c.Pass(upTo(random, lease/4))
 		}
-		upTo(2 * lease)
+		c.Pass(long(random))
 		for _, end := range ends {
 			end()
 		}
@@ -115,4 +124,18 @@ func TestA2_NeverTwice(t *testing.T) {
 	if *rounds >= len(all) {
 		require.Len(t, c.counts, len(all))
 	}
+}
+
+// upTo returns a random duration below d.
+func upTo(random *rand.Rand, d time.Duration) time.Duration {
+	return time.Duration(random.Int64N(int64(d)))
+}
+
+// long returns how long a fault lasts: half of the time about as long as the lease, when
+// the last moment to stop a task is near the first to start it elsewhere.
+func long(random *rand.Rand) time.Duration {
+	if random.IntN(2) == 0 {
+		return lease/2 + upTo(random, lease*3/4)
+	}
+	return upTo(random, 3*lease)
 }
