@@ -81,11 +81,18 @@ func (c *cluster) even() bool {
 // bound at most, and then until they are evenly spread.
 func (c *cluster) recovers() {
 	c.T.Helper()
-	waited := c.waited()
-	took := c.Wait("all tasks run again", 2*time.Minute, func() bool {
-		c.restart() // also those that end only now, by their last resort
-		return c.once()
+	// A process that was continued may be about to end.
+	const hold = lease / 4
+	began, waited := time.Now(), c.waited()
+	since := began // when each task began to run once
+	c.Wait("all tasks run again", time.Minute, func() bool {
+		c.restart()
+		if !c.once() {
+			since = time.Now()
+		}
+		return time.Since(since) > hold
 	})
+	took := since.Sub(began)
 	computing := took - (c.waited() - waited)
 	require.Less(c.T, computing, bound, "all tasks ran again after %v\n%s", took, c.Logs())
 	c.standing = append(c.standing, took)
@@ -118,12 +125,17 @@ func (c *cluster) leader() *proctest.Process {
 }
 
 // check fails the test if a task has run twice since the last call, except as the
-// documentation of package replica says. slack is how long the machine may have kept a
+// documentation of package replica says, or if a replica ended with an error. slack is how long the machine may have kept a
 // process from running. Each task runs once now.
 func (c *cluster) check(slack time.Duration) {
 	c.T.Helper()
 	c.Look()
 	v := judge(c.History, c.Events[c.checked:], slack)
+	for _, e := range c.Events[c.checked:] {
+		if e.Kind == proctest.Died && !slices.Contains([]string{"exit status 0", "exit status 3", "signal: killed"}, e.Text) {
+			v.violations = append(v.violations, fmt.Sprintf("%s ended: %s", e.Node, e.Text))
+		}
+	}
 	if len(v.violations) > 0 {
 		c.T.Fatalf("%s\n%s", strings.Join(v.violations, "\n"), c.Logs())
 	}
@@ -139,7 +151,7 @@ func (c *cluster) report() {
 		names = append(names, fmt.Sprintf("%d× %s", n, name))
 	}
 	slices.Sort(names)
-	c.T.Logf("%d faults: %q", len(c.standing), names)
+	c.T.Logf("%d rounds: %q", len(c.standing), names)
 	c.T.Logf("%d runs of %d tasks; %d last resorts; %d leaders", len(c.History.Runs()), tasks, c.Count(lastResort), c.Count(leads))
 	proctest.Report(c.T, "from the end of the faults until all tasks run", c.standing)
 	proctest.Report(c.T, "overlaps of processes that were stopped past their lease, each told by worker.Check", c.told)
