@@ -9,8 +9,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/memory"
 )
 
-// Four instances of three tasks on two workers, and then on three. README.md shows this
-// program.
+// Four instances of three tasks on two workers, and then on three.
 func Example() {
 	ctx := context.Background()
 	cluster, err := memory.New[string, string](nil) // workers in this process

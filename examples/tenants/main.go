@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -32,8 +33,9 @@ func run() error {
 		return err
 	}
 	defer pool.Close()
+	table := postgres.New(pool, "pollers")
 	tenants := postgres.Query(pool, "select id from tenants where active")
-	return replica.Run(ctx, postgres.New(pool, "pollers"), tenants, poll, replica.WithPlaintext())
+	return replica.Run(ctx, table, tenants, poll, replica.WithPlaintext(), replica.WithLogger(slog.Default()))
 }
 
 // poll is called for each tenant of this replica, and again if it fails.
