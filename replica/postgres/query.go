@@ -84,6 +84,7 @@ func (q *query) run(ctx context.Context) ([]replica.Task, error) {
 		return nil, err
 	}
 	defer rows.Close()
+	columns := len(rows.FieldDescriptions()) // after the last row the connection is another caller's
 	var tasks []replica.Task
 	size := 0
 	for rows.Next() {
@@ -100,7 +101,7 @@ func (q *query) run(ctx context.Context) ([]replica.Task, error) {
 		}
 		tasks = append(tasks, task)
 	}
-	if rows.Err() == nil && len(rows.FieldDescriptions()) == 0 {
+	if rows.Err() == nil && columns == 0 {
 		return nil, errors.New("the statement returns no columns")
 	}
 	return tasks, rows.Err()
