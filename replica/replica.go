@@ -225,6 +225,14 @@ func (r *Replica) sync(ctx context.Context) (asked Update, err error) {
 	if err == nil && !shows(v, u.Self) {
 		err = errNotShown
 	}
+	r.public.count(func(s *Stats) {
+		s.SyncTime += now.Sub(began)
+		if err == nil {
+			s.Syncs++
+		} else {
+			s.FailedSyncs++
+		}
+	})
 	if err != nil {
 		r.failed(ctx, err)
 		return u, err
@@ -292,6 +300,7 @@ func (r *Replica) follow(ctx context.Context, now time.Time, h health, retired [
 		return
 	}
 	r.lead = l
+	r.public.count(func(s *Stats) { s.Elections++ })
 	r.log.Info("leads", "epoch", l.epoch, "members", len(members))
 	l.begin(ctx, r)
 }
@@ -301,6 +310,7 @@ func (r *Replica) logRetired(retired []uint64) {
 	for _, id := range retired {
 		if s, ok := r.p.observed.seen[id]; ok && !r.lead.retired[id] {
 			r.lead.retired[id] = true
+			r.public.count(func(s *Stats) { s.Retirements++ })
 			r.log.Warn("a replica cannot be called and is retired: check its address, the firewall and the certificates",
 				"name", s.member.Name, "address", s.member.Address, "err", r.lead.calls.failure(id))
 		}
@@ -383,6 +393,7 @@ func (r *Replica) rejoinIfFenced(stop, ctx context.Context) error {
 func (r *Replica) retreat(stop, ctx context.Context, former uint64) {
 	r.log.Warn("no leader can call this replica: check its address, the firewall and the certificates. It pauses before it joins again",
 		"address", r.p.self.Address)
+	r.public.count(func(s *Stats) { s.Retired++ })
 	// The ID is for this Sync only: a late repetition must not remove another record.
 	u := Update{Self: r.p.self, Epoch: r.p.view.Epoch}
 	u.Self.ID, u.Self.Heartbeat = rand.Uint64()>>2|1, 1

@@ -90,6 +90,7 @@ type published struct {
 	status Status
 	o      *orchestrator.Orchestrator[grpc.WorkerID, string] // nil: does not lead
 	turn   time.Time                                         // of the loop's last round
+	stats  Stats                                             // the counters of the loop
 	// pausing reports that the loop waits before it joins again.
 	pausing bool
 }

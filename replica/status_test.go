@@ -139,3 +139,34 @@ func TestAlive_TheLoopHangs(t *testing.T) {
 		})
 	}
 }
+
+func TestStats(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, table *faultyTable) {
+		c.start("a")
+		c.spread(2*testLease, map[string]int{"a": 12})
+		c.bus.born = func(_, address string) { c.bus.hang(address, true) }
+		c.start("b", replica.WithWorkerOnly())
+		c.eventually(3*testLease, "b is retired", func() bool { return c.members["b"].Stats().Retired == 1 })
+		a := c.members["a"].Stats()
+		require.True(t, a.Leading)
+		require.Equal(t, c.members["a"].Status().Epoch, a.Epoch)
+		require.Equal(t, 12, a.Tasks)
+		require.Equal(t, uint64(1), a.Elections)
+		require.Equal(t, uint64(1), a.Retirements)
+		require.InDelta(t, testLease.Seconds()*0.85, a.LeaseLeft.Seconds(), 2)
+		require.Less(t, time.Since(a.LastSync), testLease/6)
+		require.Greater(t, a.Syncs, uint64(12))
+		require.Zero(t, a.FailedSyncs+a.Retired+a.Rejoins)
+		b := c.members["b"].Stats()
+		require.False(t, b.Leading)
+		require.Equal(t, uint64(1), b.FailedSyncs)
+		require.Equal(t, uint64(1), b.Rejoins)
+		require.Zero(t, b.Elections+b.Retirements)
+		table.set(func() { table.cut["a"] = true })
+		c.eventually(testLease, "the lease is lost", func() bool { return c.members["a"].Stats().LeaseLeft == 0 })
+		a = c.members["a"].Stats()
+		require.Greater(t, a.SyncTime, testLease/4)
+		require.NotZero(t, a.FailedSyncs)
+		table.set(func() { table.cut["a"] = false })
+	})
+}

@@ -1,5 +1,5 @@
-// Package stats exports the metrics of an orchestrator, a worker, a manager or a
-// recruiter to Prometheus.
+// Package stats exports the metrics of an orchestrator, a worker, a manager, a replica or
+// a recruiter to Prometheus.
 //
 //	collector, err := stats.Register(prometheus.DefaultRegisterer)
 //	…
@@ -65,6 +65,27 @@
 //	orchestrator_worker_rejoins_total                  counter  rejoins, such as after a lost lease
 //	orchestrator_manager_members                       gauge    workers that are members
 //	orchestrator_manager_refused_calls_total{cause}    counter  refused calls of workers: NotFound, AlreadyExists …
+//
+// # Replicas
+//
+// [RegisterReplica] exports the figures of a replica of package replica. The metrics of a
+// leader's terms are those above, with [Collector.Observe].
+//
+//	metric                                            type     meaning
+//	orchestrator_replica_leading                      gauge    1 while the replica leads
+//	orchestrator_replica_epoch                        gauge    epoch of the last election
+//	orchestrator_replica_members                      gauge    replicas that are alive, as this one sees them
+//	orchestrator_replica_tasks                        gauge    tasks of the replica
+//	orchestrator_replica_lease_left_seconds           gauge    time left before the replica stops its tasks
+//	orchestrator_replica_last_sync_timestamp_seconds  gauge    when the last Sync succeeded
+//	orchestrator_replica_syncs_total{result}          counter  Syncs with the table: ok, failed
+//	orchestrator_replica_sync_seconds_total           counter  total duration of the Syncs
+//	orchestrator_replica_elections_total              counter  elections that the replica has won
+//	orchestrator_replica_retirements_total            counter  replicas that it has retired, because it could not call them
+//	orchestrator_replica_retired_total                counter  how often it was retired itself
+//	orchestrator_replica_rejoins_total                counter  rejoins, such as after a lost lease
+//
+// The sum of orchestrator_replica_leading over all replicas should be 1.
 //
 // # Several orchestrators, several leaders
 //
