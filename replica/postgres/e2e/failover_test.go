@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,10 @@ import (
 	"github.com/f8949c05/orchestrator/internal/pgtest"
 	"github.com/f8949c05/orchestrator/internal/proctest"
 )
+
+// lateReturn ends the name of a fault after which a replica is stopped for less than its
+// lease, so that it syncs with the new primary after the others.
+const lateReturn = ", and it syncs late"
 
 // TestB7_Failover fails over to an asynchronous standby that has not received what the
 // server acknowledged last: heartbeats, and in most rounds also the join of a replica, its
@@ -46,6 +51,10 @@ func TestB7_Failover(t *testing.T) {
 		{"the eviction of a leader may be lost", true, c.kill},
 		{"the eviction of a leader that is stopped may be lost", true, c.pause},
 		{"the join of a replica is lost", false, func(r *proctest.Process) func() { return again(r) }},
+		{"the join of a replica is lost" + lateReturn, false, func(r *proctest.Process) func() {
+			again(r)
+			return c.pause(r)
+		}},
 		{"the joins of all but the leader are lost", false, func(*proctest.Process) func() {
 			return again(slices.DeleteFunc(slices.Clone(c.replicas), func(r *proctest.Process) bool { return r == c.leader() })...)
 		}},
@@ -60,13 +69,17 @@ func TestB7_Failover(t *testing.T) {
 		c.counts[lost[i].name]++
 		standby.Cut()
 		end := lost[i].begin(victim)
-		c.Pass(upTo(random, 2*lease))
+		longest := 2 * lease
+		if strings.HasSuffix(lost[i].name, lateReturn) {
+			longest = lease / 8
+		}
+		c.Pass(upTo(random, longest))
 		primary.SQL(database, fmt.Sprintf("insert into marks values (%d)", round))
 		primary.Crash()
-		c.Pass(upTo(random, lease))
+		c.Pass(upTo(random, longest/2))
 		standby.Promote()
 		require.Empty(t, standby.SQL(database, fmt.Sprintf("select from marks where round = %d", round)), "nothing was lost")
-		c.Pass(upTo(random, lease))
+		c.Pass(lease/8 + upTo(random, longest/2))
 		end()
 		c.recovers()
 		c.check(c.waited() - waited)

@@ -68,7 +68,7 @@ func runReplica(s settings) error {
 		replica.WithName(s.Name),
 		replica.WithLease(s.Lease, s.Stop),
 		replica.WithDrain(2*s.Lease),
-		replica.WithInterval(s.Lease/10),
+		replica.WithInterval(s.Lease/40), // so that a leader acts on a wrong conclusion at once
 		replica.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))),
 		replica.WithLastResort(func(tasks []string) {
 			_ = j.Write(proctest.Event{Kind: lastResort, Text: fmt.Sprint(tasks)})
