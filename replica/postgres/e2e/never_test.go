@@ -112,7 +112,7 @@ func TestA2_NeverTwice(t *testing.T) {
 			t.Logf("round %d: %s (%s)", round, f.name, victim.Name)
 			c.counts[f.name]++
 			ends = append(ends, f.begin(victim))
-			c.Pass(upTo(random, lease/4))
+			c.Pass(upTo(random, lease/8))
 		}
 		c.Pass(long(random))
 		for _, end := range ends {
@@ -131,11 +131,11 @@ func upTo(random *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(random.Int64N(int64(d)))
 }
 
-// long returns how long a fault lasts: half of the time about as long as the lease, when
-// the last moment to stop a task is near the first to start it elsewhere.
+// long returns how long a fault lasts: in half of the rounds a little less than the lease,
+// when a task must not run elsewhere yet, and otherwise up to three leases.
 func long(random *rand.Rand) time.Duration {
 	if random.IntN(2) == 0 {
-		return lease/2 + upTo(random, lease*3/4)
+		return lease/2 + upTo(random, lease/2)
 	}
 	return upTo(random, 3*lease)
 }
