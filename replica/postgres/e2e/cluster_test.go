@@ -35,7 +35,7 @@ type cluster struct {
 	waited   func() time.Duration
 
 	counts   map[string]int  // of the faults
-	standing []time.Duration // from the end of each round's faults until all tasks ran
+	recovery []time.Duration // from the end of each round's faults until all tasks ran
 	told     []time.Duration // the overlaps that may happen
 	checked  int             // how many of Events check has judged
 }
@@ -95,7 +95,7 @@ func (c *cluster) recovers() {
 	took := since.Sub(began)
 	computing := took - (c.waited() - waited)
 	require.Less(c.T, computing, bound, "all tasks ran again after %v\n%s", took, c.Logs())
-	c.standing = append(c.standing, took)
+	c.recovery = append(c.recovery, took)
 	c.Wait("the tasks are evenly spread", time.Minute, func() bool {
 		c.restart()
 		return c.even()
@@ -151,8 +151,21 @@ func (c *cluster) report() {
 		names = append(names, fmt.Sprintf("%d× %s", n, name))
 	}
 	slices.Sort(names)
-	c.T.Logf("%d rounds: %q", len(c.standing), names)
+	c.T.Logf("%d rounds: %q", len(c.recovery), names)
 	c.T.Logf("%d runs of %d tasks; %d last resorts; %d leaders", len(c.History.Runs()), tasks, c.Count(lastResort), c.Count(leads))
-	proctest.Report(c.T, "from the end of the faults until all tasks run", c.standing)
+	proctest.Report(c.T, "from the end of the faults until all tasks run", c.recovery)
+	proctest.Report(c.T, "between two runs of a task, also during the faults", c.gaps())
 	proctest.Report(c.T, "overlaps of processes that were stopped past their lease, each told by worker.Check", c.told)
+}
+
+// gaps returns the times between the end of a task's run and the start of its next one.
+func (c *cluster) gaps() (gaps []time.Duration) {
+	ended := map[string]int64{}
+	for _, r := range c.History.Runs() {
+		if end, ok := ended[r.Task]; ok && r.From > end {
+			gaps = append(gaps, time.Duration(r.From-end))
+		}
+		ended[r.Task] = max(ended[r.Task], r.To)
+	}
+	return gaps
 }
