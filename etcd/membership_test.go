@@ -14,6 +14,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 // join adds a member's key, and returns its WorkerID and its lease.
@@ -66,6 +67,22 @@ func TestE4_FeedFollowsTheMembers(t *testing.T) {
 
 	require.NoError(t, r.Drain(t.Context(), "a"))
 	o.until(t, func() bool { return o.workers[again] })
+}
+
+func TestE4_MembersShowTheirAttributes(t *testing.T) {
+	s := newStage(t)
+	w, err := worker.New(func(context.Context, string) error { return nil }, worker.WithLease(5*time.Second, time.Second))
+	require.NoError(t, err)
+	attributes := map[string]string{"zone": "x"}
+	m, err := etcd.NewMember(s.client, "a", w, etcd.WithAttributes(attributes))
+	require.NoError(t, err)
+	attributes["zone"] = "y" // the map was copied
+	joined := s.runMember("a", w, m).joined()
+	members, err := etcd.NewMembership(s.client)
+	require.NoError(t, err)
+	list, err := members.List(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []etcd.MemberState{{WorkerID: joined, Attributes: map[string]string{"zone": "x"}}}, list)
 }
 
 func TestE4_ListAndWatch(t *testing.T) {
