@@ -288,7 +288,7 @@ func (r *Replica) follow(ctx context.Context, now time.Time, h health, retired [
 		}
 		return
 	}
-	if !r.p.elected() {
+	if !r.p.elected() || r.worker.LeaseStats().Left <= 0 { // the View may have come late
 		return
 	}
 	l, err := r.newLeadership(r.p.view.Epoch, members)
@@ -396,7 +396,7 @@ func (r *Replica) retreat(stop, ctx context.Context, former uint64) {
 	r.public.count(func(s *Stats) { s.Retired++ })
 	// The ID is for this Sync only: a late repetition must not remove another record.
 	u := Update{Self: r.p.self, Epoch: r.p.view.Epoch}
-	u.Self.ID, u.Self.Heartbeat = rand.Uint64()>>2|1, 1
+	u.Self.ID, u.Self.Heartbeat, u.Self.Draining = rand.Uint64()>>2|1, 1, true
 	u.Left = []uint64{former, u.Self.ID}
 	limited, cancel := context.WithTimeoutCause(ctx, r.s.lease/4, errNoAnswer)
 	defer cancel()
