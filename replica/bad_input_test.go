@@ -148,7 +148,7 @@ func TestBadInput_Source(t *testing.T) {
 				starts := c.journal.started()
 				time.Sleep(2 * testLease)
 				n := 0
-				for _, line := range strings.Split(strings.TrimSpace(c.log.String()), "\n") {
+				for line := range strings.Lines(c.log.String()) {
 					if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
 						require.Contains(t, line, test.lines)
 						n++
@@ -166,7 +166,7 @@ func TestBadInput_ASourceThatIgnoresItsContext(t *testing.T) {
 	inBubble(t, 12, func(c *cluster, table *faultyTable) {
 		good, release := c.source, make(chan struct{})
 		c.source = func(_ context.Context, tell func([]replica.Task) error) error {
-			ctx, stop := context.WithCancel(context.Background())
+			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			go func() { <-release; stop() }()
 			return good(ctx, tell)
@@ -174,9 +174,9 @@ func TestBadInput_ASourceThatIgnoresItsContext(t *testing.T) {
 		c.three()
 		leader := c.leader()
 		table.set(func() { table.cut[leader] = true }) // it leads no longer, and lives
-		c.within("the others run everything", c.runs(12, c.others(leader)...))
+		c.within("the others run everything", c.runs(c.others(leader)...))
 		table.set(func() { table.cut[leader] = false })
-		c.within("it has rejoined", c.runs(12, "a", "b", "c"))
+		c.within("it has rejoined", c.runs("a", "b", "c"))
 		time.Sleep(testLease)
 		require.Len(t, c.logged("source of the tasks has not returned though its context ended: it must watch it"), 1)
 		began := time.Now()

@@ -306,7 +306,7 @@ func TestA9_ALeaderStopsWithItsLease(t *testing.T) {
 }
 
 func TestA10_ARetiredReplicaEndsAtOnce(t *testing.T) {
-	inBubble(t, 12, func(c *cluster, table *faultyTable) {
+	inBubble(t, 12, func(c *cluster, _ *faultyTable) {
 		c.start("a")
 		c.spread(2*testLease, map[string]int{"a": 12})
 		c.bus.nextHangs = true

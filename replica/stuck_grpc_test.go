@@ -68,12 +68,12 @@ func newLab(t *testing.T, name string) *lab {
 }
 
 // start starts a replica.
-func (l *lab) start(name string, opts ...replica.Option) *replica.Replica {
+func (l *lab) start(name string, opts ...replica.Option) {
 	l.Helper()
-	return l.startWith(name, l.journal.work(name), opts...)
+	l.startWith(name, l.journal.work(name), opts...)
 }
 
-func (l *lab) startWith(name string, work func(context.Context, string) error, opts ...replica.Option) *replica.Replica {
+func (l *lab) startWith(name string, work func(context.Context, string) error, opts ...replica.Option) {
 	l.Helper()
 	r, err := replica.New(l.table, l.source, work, append([]replica.Option{
 		replica.WithName(name), replica.WithLease(labLease, 500*time.Millisecond), replica.WithInterval(100 * time.Millisecond),
@@ -82,9 +82,9 @@ func (l *lab) startWith(name string, work func(context.Context, string) error, o
 	}, opts...)...)
 	require.NoError(l, err)
 	ctx, stop := context.WithCancel(context.Background())
-	l.stop[name], l.ended[name] = stop, make(chan error, 1)
-	go func() { l.ended[name] <- r.Run(ctx) }()
-	return r
+	ended := make(chan error, 1)
+	l.stop[name], l.ended[name] = stop, ended
+	go func() { ended <- r.Run(ctx) }()
 }
 
 // end stops a replica, and returns the result of Run.

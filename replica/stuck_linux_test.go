@@ -16,13 +16,15 @@ func firewalled(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
-	raw, err := l.(*net.TCPListener).SyscallConn()
+	tcp, ok := l.(*net.TCPListener)
+	require.True(t, ok)
+	raw, err := tcp.SyscallConn()
 	require.NoError(t, err)
 	var listened error
 	require.NoError(t, raw.Control(func(fd uintptr) { listened = syscall.Listen(int(fd), 0) }))
 	require.NoError(t, listened)
 	for range 100 {
-		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.Addr().String())
 		cancel()
 		if err != nil {

@@ -30,11 +30,11 @@ func (c *cluster) within(what string, ok func() bool) {
 	c.t.Logf("%s: after %.2f leases", what, took.Seconds()/testLease.Seconds())
 }
 
-// runs returns whether exactly the given replicas run all tasks, evenly.
-func (c *cluster) runs(tasks int, names ...string) func() bool {
+// runs returns whether exactly the given replicas run the 12 tasks, evenly.
+func (c *cluster) runs(names ...string) func() bool {
 	want := make(map[string]int)
 	for _, name := range names {
-		want[name] = tasks / len(names)
+		want[name] = 12 / len(names)
 	}
 	return func() bool { return maps.Equal(c.journal.counts(), want) }
 }
@@ -50,7 +50,7 @@ func TestNeverStuck_UncallableAtTheElection(t *testing.T) {
 				c.spread(testLease, map[string]int{"a": 3, "b": 3, "c": 3, "d": 3})
 				fault(c, c.members["d"].Status().Address)
 				table.crash(c, leader)
-				c.within("the others run everything", c.runs(12, others...))
+				c.within("the others run everything", c.runs(others...))
 			})
 		})
 	}
@@ -59,7 +59,7 @@ func TestNeverStuck_UncallableAtTheElection(t *testing.T) {
 func TestNeverStuck_UncallableInANewTable(t *testing.T) {
 	for name, fault := range uncallable {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 12, func(c *cluster, table *faultyTable) {
+			inBubble(t, 12, func(c *cluster, _ *faultyTable) {
 				c.bus.born = func(name, address string) {
 					if name == "c" {
 						fault(c, address)
@@ -68,7 +68,7 @@ func TestNeverStuck_UncallableInANewTable(t *testing.T) {
 				c.start("a")
 				c.start("b")
 				c.start("c", replica.WithWorkerOnly())
-				c.within("the others run everything", c.runs(12, "a", "b"))
+				c.within("the others run everything", c.runs("a", "b"))
 			})
 		})
 	}
@@ -115,7 +115,7 @@ func TestNeverStuck_UncallableDuringAnAdd(t *testing.T) {
 func TestNeverStuck_UncallableDuringARemove(t *testing.T) {
 	for name, fault := range uncallable {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 12, func(c *cluster, table *faultyTable) {
+			inBubble(t, 12, func(c *cluster, _ *faultyTable) {
 				c.three()
 				other := c.others(c.leader())[0]
 				address := c.members[other].Status().Address
@@ -129,7 +129,7 @@ func TestNeverStuck_UncallableDuringARemove(t *testing.T) {
 
 // Two replicas of which neither can call the other.
 func TestNeverStuck_NoReplicaCanCallAnother(t *testing.T) {
-	inBubble(t, 12, func(c *cluster, table *faultyTable) {
+	inBubble(t, 12, func(c *cluster, _ *faultyTable) {
 		c.bus.born = func(_, address string) { c.bus.hang(address, true) }
 		c.start("a")
 		c.start("b")
@@ -152,7 +152,7 @@ func TestNeverStuck_AnswersListButCannotSync(t *testing.T) {
 					name = c.others(name)[0]
 				}
 				table.set(func() { table.cut[name] = true })
-				c.within("the others run everything", c.runs(12, c.others(name)...))
+				c.within("the others run everything", c.runs(c.others(name)...))
 			})
 		})
 	}
@@ -173,7 +173,7 @@ func TestNeverStuck_TheSourceNeverAnswers(t *testing.T) {
 		c.source = good
 		c.spread(testLease, map[string]int{"a": 4, "b": 4, "c": 4})
 		table.crash(c, leader)
-		c.within("the others run everything", c.runs(12, c.others(leader)...))
+		c.within("the others run everything", c.runs(c.others(leader)...))
 	})
 }
 
@@ -255,7 +255,7 @@ func TestNeverStuck_TwoVersions(t *testing.T) {
 	inBubble(t, 12, func(c *cluster, table *faultyTable) {
 		c.backend = futureTable{table}
 		future := replica.Update{Self: replica.Member{ID: 7, Lease: testLease, Name: "future", Address: "?"}}
-		ctx, stop := context.WithCancel(context.Background())
+		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		retired := make(chan time.Time, 1)
 		go func() {
@@ -271,14 +271,14 @@ func TestNeverStuck_TwoVersions(t *testing.T) {
 		c.start("a", replica.WithLease(testLease/2, time.Second))
 		c.start("b", replica.WithAttributes(map[string]string{"version": "2", "région": "\x00✓"}))
 		c.start("c", replica.WithLease(testLease*3/4, time.Second))
-		c.within("everything runs", c.runs(12, "a", "b", "c"))
+		c.within("everything runs", c.runs("a", "b", "c"))
 		require.Less(t, time.Since(<-retired), 2*testLease)
 		for range 3 {
 			leader := c.leader()
 			require.NoError(t, c.end(leader))
-			c.within("the others run everything", c.runs(12, c.others(leader)...))
+			c.within("the others run everything", c.runs(c.others(leader)...))
 			c.start(leader)
-			c.within("everything runs", c.runs(12, "a", "b", "c"))
+			c.within("everything runs", c.runs("a", "b", "c"))
 		}
 	})
 }
@@ -290,7 +290,7 @@ func TestNeverStuck_ALeaderWithoutANetwork(t *testing.T) {
 		time.Sleep(2 * testLease)
 		require.Empty(t, c.leader())
 		c.start("b")
-		c.within("b leads", c.runs(12, "a", "b"))
+		c.within("b leads", c.runs("a", "b"))
 		require.Less(t, c.members["a"].Status().Epoch, uint64(time.Now().UnixMicro())+1<<39, "a has campaigned with every beat at most")
 	})
 }
