@@ -98,7 +98,8 @@ func WithListen(address string) Option { return func(s *settings) { s.listen = a
 // WithAdvertise sets the address, as host:port, at which other replicas reach this one.
 // Port 0, or no port, stands for that of the listener. By default it is the listener's
 // address; if that is unspecified, such as :0, it is the address from which this machine
-// reaches others.
+// reaches others. Of an address on loopback the replica warns, and [Replica.Run] fails as
+// soon as it sees a replica that lives at another address.
 func WithAdvertise(address string) Option { return func(s *settings) { s.advertise = address } }
 
 // WithLease sets how long after its last Sync the replica may run tasks, and the time
