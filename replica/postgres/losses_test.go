@@ -30,7 +30,7 @@ func TestB7_Losses(t *testing.T) {
 		{"row of the table deleted", "delete from orchestrator_tables"},
 		{"members truncated", "truncate orchestrator_members"},
 		{"member deleted", "delete from orchestrator_members where id = 2"},
-		{"member inserted", "insert into orchestrator_members select name, 7, heartbeat, draining, passive, retired, record, written from orchestrator_members where id = 2"},
+		{"heartbeat inserted", "insert into orchestrator_members select name, id, heartbeat + 10, draining, passive, retired, record, written from orchestrator_members where id = 2"},
 		{"member replaced", "update orchestrator_members set id = 7 where id = 2"},
 		{"epoch changed", "update orchestrator_tables set epoch = 1"},
 		{"data restored after truncate", copied + "truncate orchestrator_tables, orchestrator_members" + restored},
@@ -93,6 +93,9 @@ func TestB7_NoLosses(t *testing.T) {
 		"reindex":     func() { s.SQL(l.database, "reindex database "+l.database) },
 		"restart":     func() { s.Stop(); s.Start() },
 		"crash":       func() { s.Crash(); s.Start() },
+		"unknown member": func() {
+			s.SQL(l.database, "insert into orchestrator_members select name, 7, heartbeat, draining, passive, retired, record, written from orchestrator_members where id = 2")
+		},
 		"another table": func() {
 			s.SQL(l.database, "insert into orchestrator_members select 'other', id, heartbeat, draining, passive, retired, record, written from orchestrator_members")
 		},

@@ -45,7 +45,7 @@ func (t *Table) grant() string {
 // with other columns than those of the schema.
 func (t *Table) checkColumns(ctx context.Context) error {
 	for _, want := range []struct{ table, columns string }{
-		{"orchestrator_tables", "name text, server uuid, confirmed boolean, epoch bigint, leader bigint, lease bigint, members bigint, origin text, written xid8"},
+		{"orchestrator_tables", "name text, server uuid, confirmed boolean, epoch bigint, leader bigint, lease bigint, members bigint[], origin text, written xid8"},
 		{"orchestrator_members", "name text, id bigint, heartbeat bigint, draining boolean, passive boolean, retired boolean, record json, written xid8"},
 	} {
 		var columns string

@@ -33,7 +33,7 @@ func TestSync_InstallsOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.Equal(t, "20", s.SQL(db, "select members from orchestrator_tables"))
+	require.Equal(t, "20", s.SQL(db, "select cardinality(members) from orchestrator_tables"))
 }
 
 func TestSync_Names(t *testing.T) {
@@ -217,4 +217,44 @@ func TestB5_StoppedClients(t *testing.T) {
 			require.Less(t, time.Since(began), 2*time.Second)
 		})
 	}
+}
+
+// A transaction that is open for long keeps all versions of all rows. Syncs do not read
+// them.
+func TestSync_BesideALongTransaction(t *testing.T) {
+	s := pgtest.Start(t)
+	url := s.URL(pgtest.User, "postgres")
+	members := make([]*member, 10)
+	syncs := func(n int) (blocks int) {
+		db := pool(t, url)
+		table := postgres.New(db, "pollers")
+		for i := range n {
+			m := members[i%len(members)]
+			if m == nil {
+				m = newMember(table, uint64(i+1))
+				members[i] = m
+			}
+			m.table = table
+			m.sync(t, nil)
+		}
+		db.Close() // so that its statistics count
+		require.Eventually(t, func() bool {
+			return s.SQL("postgres", "select count(*) from pg_stat_activity where query like 'call %'") == "0"
+		}, time.Minute, 10*time.Millisecond)
+		_, err := fmt.Sscan(s.SQL("postgres", "select heap_blks_hit + idx_blks_hit from pg_statio_user_tables where relname = 'orchestrator_members'"), &blocks)
+		require.NoError(t, err)
+		return blocks
+	}
+	syncs(10)
+	long, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer long.Close(context.Background())
+	_, err = long.Exec(t.Context(), "begin isolation level repeatable read; select count(*) from orchestrator_members")
+	require.NoError(t, err)
+	before := syncs(10)
+	first := syncs(100) - before
+	before = syncs(2000)
+	last := syncs(100) - before
+	t.Log("blocks read by 100 Syncs", "first", first, "later", last)
+	require.Less(t, last, 3*first)
 }
