@@ -84,8 +84,9 @@ var mayImport = map[string]string{
 	"examples/internal/stage": "std .",
 	"examples/tenants":        "std replica replica/postgres github.com/jackc/pgx",
 	"examples/ticker":         "std . communicator/memory",
-	"bench": "std . worker recruit rebalance communicator/memory communicator/grpc communicator/grpc/manager communicator/grpc/orchestratorv1 etcd etcd/embed " +
+	"bench": "std . worker recruit rebalance communicator/memory communicator/grpc communicator/grpc/manager communicator/grpc/orchestratorv1 etcd etcd/embed bench/replicas " +
 		"internal/netfault go.etcd.io go.uber.org/zap google.golang.org/grpc github.com/IBM github.com/dgryski github.com/twmb",
+	"bench/replicas": "std",
 
 	// For tests.
 	"communicator/grpc/e2e":               "",
@@ -113,7 +114,7 @@ var mayLink = map[string]string{
 	// The transports do not know each other.
 	"etcd":                 "etcd/... examples/... bench",
 	"communicator/grpc":    "communicator/grpc/... replica/... examples/... bench",
-	"github.com/jackc/pgx": "replica/postgres/... examples/... bench",
+	"github.com/jackc/pgx": "replica/postgres/... examples/... bench/...",
 }
 
 // testsOnly is what only tests may import.
