@@ -57,13 +57,20 @@ type findings interface {
 	goals() []goal
 }
 
+// versioned is implemented by findings about software that is not linked.
+type versioned interface{ versions() []string }
+
 // newPart returns the results of a measurement that began at start.
 func newPart(ctx context.Context, name string, start time.Time, found findings) part {
+	of := versions()
+	if v, ok := found.(versioned); ok {
+		of = append(of, v.versions()...)
+	}
 	return part{
 		Name: name,
 		origin: origin{
 			Commit: revision(ctx), Date: start.UTC().Format(time.DateOnly),
-			Machine: machine(), Versions: strings.Join(versions(), ", "),
+			Machine: machine(), Versions: strings.Join(of, ", "),
 		},
 		Took:   time.Since(start).Round(time.Second).String(),
 		Goals:  found.goals(),
