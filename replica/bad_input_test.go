@@ -71,7 +71,7 @@ func TestBadInput_LoopbackAmongOthers(t *testing.T) {
 // The record of a process that has ended is no reason not to start.
 func TestBadInput_LoopbackAfterACrash(t *testing.T) {
 	inBubble(t, 12, func(c *cluster, table *faultyTable) {
-		_, err := table.Sync(t.Context(), replica.Update{Self: replica.Member{ID: 1, Heartbeat: 9, Lease: testLease, Name: "old", Address: "10.0.0.1:7000"}})
+		_, err := table.Sync(c.t.Context(), replica.Update{Self: replica.Member{ID: 1, Heartbeat: 9, Lease: testLease, Name: "old", Address: "10.0.0.1:7000"}})
 		require.NoError(t, err)
 		c.start("a")
 		c.spread(2*testLease, map[string]int{"a": 12})
@@ -166,7 +166,7 @@ func TestBadInput_ASourceThatIgnoresItsContext(t *testing.T) {
 	inBubble(t, 12, func(c *cluster, table *faultyTable) {
 		good, release := c.source, make(chan struct{})
 		c.source = func(_ context.Context, tell func([]replica.Task) error) error {
-			ctx, stop := context.WithCancel(t.Context())
+			ctx, stop := context.WithCancel(c.t.Context())
 			defer stop()
 			go func() { <-release; stop() }()
 			return good(ctx, tell)

@@ -60,7 +60,7 @@ func TestStatus_ATaskThatFails(t *testing.T) {
 		r, err := replica.New(c.backend, c.source, func(context.Context, string) error { return errors.New("no such tenant") },
 			replica.WithName("a"), replica.WithNetwork(port{bus: c.bus, name: "a"}))
 		require.NoError(t, err)
-		ctx, stop := context.WithCancel(t.Context())
+		ctx, stop := context.WithCancel(c.t.Context())
 		done := make(chan error)
 		go func() { done <- r.Run(ctx) }()
 		c.eventually(time.Minute, "the task fails", func() bool { s := r.Status(); return len(s.Tasks) == 1 && s.Tasks[0].Err == "no such tenant" })

@@ -256,7 +256,7 @@ func TestNeverStuck_TwoVersions(t *testing.T) {
 	inBubble(t, 12, func(c *cluster, table *faultyTable) {
 		c.backend = futureTable{table}
 		future := replica.Update{Self: replica.Member{ID: 7, Lease: testLease, Name: "future", Address: "?"}}
-		ctx, stop := context.WithCancel(t.Context())
+		ctx, stop := context.WithCancel(c.t.Context())
 		defer stop()
 		retired := make(chan time.Time, 1)
 		go func() {
