@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"sync"
@@ -21,7 +20,7 @@ func BenchmarkSync(b *testing.B) {
 		b.Fatal(err)
 	}
 	config.MaxConns = 10
-	db, err := pgxpool.NewWithConfig(context.Background(), config)
+	db, err := pgxpool.NewWithConfig(b.Context(), config)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -49,7 +48,7 @@ func BenchmarkSync(b *testing.B) {
 				all.Go(func() {
 					for range rounds {
 						m := <-members
-						if _, err := m.try(context.Background(), nil); err != nil {
+						if _, err := m.try(b.Context(), nil); err != nil {
 							b.Error(err)
 						}
 						members <- m

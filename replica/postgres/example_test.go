@@ -29,7 +29,7 @@ func Example() {
 }
 
 func poll(ctx context.Context, tenant string) error {
-	// Poll the tenant until ctx ends.
+	fmt.Println("polling", tenant)
 	<-ctx.Done()
 	return nil
 }

@@ -3,7 +3,6 @@ package postgres_test
 // B7: which changes are losses of acknowledged data, and which are not.
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -121,7 +120,7 @@ func TestB7_NoLossesUnderLoad(t *testing.T) {
 			for round := range 30 {
 				c := newMember(l.a.table, uint64(1000*(i+1)+round))
 				for _, left := range [][]uint64{nil, {c.self.ID}} {
-					v, err := c.try(context.Background(), func(u *replica.Update) { u.Left, u.Campaign = left, u.Epoch+1 })
+					v, err := c.try(t.Context(), func(u *replica.Update) { u.Left, u.Campaign = left, u.Epoch+1 })
 					if err != nil || v.Server != l.before.Server {
 						t.Errorf("%v, Server %q, before %q", err, v.Server, l.before.Server)
 						return

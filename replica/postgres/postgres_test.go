@@ -53,7 +53,7 @@ func pool(t *testing.T, url string) *pgxpool.Pool {
 	config, err := pgxpool.ParseConfig(url)
 	require.NoError(t, err)
 	config.MaxConns = 10
-	p, err := pgxpool.NewWithConfig(context.Background(), config)
+	p, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
 	return p

@@ -26,7 +26,7 @@ func TestSync_InstallsOnce(t *testing.T) {
 	for i := range 20 {
 		m := newMember(postgres.New(pool(t, s.URL(pgtest.User, db)), "pollers"), uint64(i+1))
 		all.Go(func() {
-			_, err := m.try(context.Background(), nil)
+			_, err := m.try(t.Context(), nil)
 			if err != nil {
 				t.Error(err)
 			}
@@ -104,7 +104,7 @@ func TestSync_Errors(t *testing.T) {
 			s.SQL(db, postgres.Schema())
 			c, err := pgx.Connect(t.Context(), s.URL(pgtest.User, db))
 			require.NoError(t, err)
-			t.Cleanup(func() { _ = c.Close(context.Background()) })
+			t.Cleanup(func() { _ = c.Close(t.Context()) })
 			_, err = c.Exec(t.Context(), "begin; lock orchestrator_tables")
 			require.NoError(t, err)
 			return s.URL(pgtest.User, db)
@@ -156,7 +156,7 @@ func TestSync_OtherSettings(t *testing.T) {
 			for _, m := range []*member{a, b} {
 				all.Go(func() {
 					for i := range 50 {
-						v, err := m.try(context.Background(), func(u *replica.Update) { u.Campaign = u.Epoch + 1; u.Self.Passive = i%2 == 0 })
+						v, err := m.try(t.Context(), func(u *replica.Update) { u.Campaign = u.Epoch + 1; u.Self.Passive = i%2 == 0 })
 						if err != nil || v.Server != server {
 							t.Errorf("%v, Server %q, before %q", err, v.Server, server)
 							return
@@ -248,7 +248,7 @@ func TestSync_BesideALongTransaction(t *testing.T) {
 	syncs(10)
 	long, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
-	defer long.Close(context.Background())
+	defer long.Close(t.Context())
 	_, err = long.Exec(t.Context(), "begin isolation level repeatable read; select count(*) from orchestrator_members")
 	require.NoError(t, err)
 	before := syncs(10)
