@@ -78,7 +78,7 @@ func TestB7_Failover(t *testing.T) {
 		primary.Crash()
 		c.Pass(upTo(random, longest/2))
 		standby.Promote()
-		require.Empty(t, standby.SQL(database, fmt.Sprintf("select from marks where round = %d", round)), "nothing was lost")
+		require.Empty(t, standby.SQL(database, fmt.Sprintf("select round from marks where round = %d", round)), "nothing was lost")
 		c.Pass(lease/4 + upTo(random, longest/2))
 		end()
 		c.recovers()
