@@ -383,6 +383,7 @@ func (r *Replica) rejoinIfFenced(stop, ctx context.Context) error {
 	former := r.p.self.ID
 	r.p.rejoin(r.worker.Incarnation())
 	if r.retired {
+		r.retired = false // a later loss of the lease has another cause
 		r.retreat(stop, ctx, former)
 	}
 	return nil

@@ -301,3 +301,33 @@ type deaf struct{ port }
 func (deaf) Caller(grpc.RevisedContents) (replica.Caller, error) {
 	return nil, errors.New("too many open files")
 }
+
+// A replica was retired once. Later its process stands still for longer than the lease: it
+// joins again at once, and says nothing of calls.
+func TestA10_APauseAfterARetirementIsNoRetirement(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, table *faultyTable) {
+		pause := make(chan time.Duration, 1)
+		c.backend = syncFunc(func(ctx context.Context, u replica.Update) (replica.View, error) {
+			v, err := table.Sync(ctx, u)
+			if u.Self.Name == "b" && len(pause) > 0 {
+				time.Sleep(<-pause)
+			}
+			return v, err
+		})
+		c.three()
+		b := c.members["b"]
+		_, err := table.Sync(t.Context(), replica.Update{
+			Self:   replica.Member{ID: 7, Heartbeat: 1, Lease: testLease, Name: "leaves at once", Draining: true},
+			Retire: []uint64{b.Status().ID}, Left: []uint64{7},
+		})
+		require.NoError(t, err)
+		time.Sleep(testLease)
+		c.spread(testLease, map[string]int{"a": 4, "b": 4, "c": 4})
+		require.EqualValues(t, 1, b.Stats().Retired)
+		pause <- 2 * testLease
+		c.eventually(testLease, "its tasks stop", func() bool { return c.journal.counts()["b"] == 0 })
+		c.spread(2*testLease, map[string]int{"a": 4, "b": 4, "c": 4})
+		require.EqualValues(t, 1, b.Stats().Retired)
+		require.Len(t, c.logged("no leader can call this replica"), 1)
+	})
+}
