@@ -44,7 +44,7 @@ func (s *settings) invalid(format string, args ...any) {
 
 func newSettings(opts []Option) (*settings, error) {
 	s := &settings{
-		lease: 15 * time.Second, stop: 2 * time.Second, drain: 20 * time.Second, interval: time.Second,
+		lease: 15 * time.Second, stop: 2 * time.Second, drain: 20 * time.Second,
 		log: slog.New(slog.DiscardHandler),
 	}
 	s.name, _ = os.Hostname()
@@ -53,6 +53,12 @@ func newSettings(opts []Option) (*settings, error) {
 	}
 	if s.name == "" {
 		s.name = "replica"
+	}
+	if s.interval == 0 {
+		s.interval = min(time.Second, s.lease/3)
+	}
+	if s.interval > s.lease/3 { // otherwise members would not be called often enough, and count as uncallable
+		s.invalid("WithInterval(%v): must be at most a third of the lease, which is %v", s.interval, s.lease)
 	}
 	if s.credentials != nil && s.plaintext {
 		s.invalid("WithCredentials and WithPlaintext: one of them")
@@ -126,7 +132,9 @@ func WithDrain(d time.Duration) Option {
 	}
 }
 
-// WithInterval sets the time between the terms of a leader. The default is 1 s.
+// WithInterval sets the time between the terms of a leader, in each of which it calls every
+// replica. It is at most a third of the lease. The default is 1 s, or a third of the lease
+// if that is shorter.
 func WithInterval(d time.Duration) Option {
 	return func(s *settings) {
 		if d <= 0 {

@@ -424,6 +424,22 @@ func TestNew_NamesEveryInvalidOption(t *testing.T) {
 	for _, text := range []string{"backend", "source", "WithName", "WithLease", "WithDrain", "WithInterval", "WithCredentials", "WithLastResort", "WithListen", "WithMaxMoves", "run is nil"} {
 		require.ErrorContains(t, err, text)
 	}
+	_, err = replica.New(memory.New(), replica.Names("a"), func(context.Context, string) error { return nil },
+		replica.WithInterval(time.Second), replica.WithLease(2*time.Second, 0))
+	require.ErrorContains(t, err, "WithInterval(1s): must be at most a third of the lease, which is 2s")
+}
+
+// A leader calls members often enough to know that they answer, with the longest interval.
+func TestA7_LongIntervals(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, _ *faultyTable) {
+		c.start("a", replica.WithInterval(testLease/3))
+		c.start("b", replica.WithInterval(testLease/3))
+		c.spread(2*testLease, map[string]int{"a": 6, "b": 6})
+		leader := c.leader()
+		time.Sleep(20 * testLease)
+		require.Equal(t, leader, c.leader())
+		require.Len(t, c.logged("msg=leads"), 1)
+	})
 }
 
 func membersOf(c *cluster) (names []string) {
