@@ -70,12 +70,7 @@ func newSettings(opts []Option) (*settings, error) {
 		}
 	}
 	if s.lastResort == nil {
-		log := s.log
-		s.lastResort = func(tasks []string) {
-			log.Error("tasks outlive the lease and may soon run elsewhere: the process exits", "tasks", tasks)
-			fmt.Fprintln(os.Stderr, "replica: tasks outlive the lease:", tasks)
-			os.Exit(3) //nolint:forbidigo // the last resort
-		}
+		s.lastResort = s.exit
 	}
 	s.worker = slices.Concat([]worker.Option{worker.WithLogger(s.log)}, s.worker,
 		[]worker.Option{worker.WithLease(s.lease, s.stop), worker.WithLastResort(s.lastResort)})
@@ -83,6 +78,22 @@ func newSettings(opts []Option) (*settings, error) {
 		orchestrator.WithLogger(s.log), orchestrator.WithCommunicatorTimeout(s.lease / 3),
 	}, s.orchestrator)
 	return s, errors.Join(s.problems...)
+}
+
+// exit is the default of WithLastResort. It does not wait long for the log and the standard
+// error: what blocks them may be what keeps the tasks from stopping.
+func (s *settings) exit(tasks []string) {
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		s.log.Error("tasks outlive the lease and may soon run elsewhere: the process exits", "tasks", tasks)
+		_, _ = fmt.Fprintln(os.Stderr, "replica: tasks outlive the lease:", tasks) // then nothing reads it
+	}()
+	select {
+	case <-said:
+	case <-time.After(s.lease / 100):
+	}
+	os.Exit(3) //nolint:forbidigo // the last resort
 }
 
 // WithName sets the name of the replica in logs and in the Status of others. It need not
