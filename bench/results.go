@@ -238,11 +238,15 @@ func (r results) encode() ([]byte, error) {
 // write stores the results and the page. It writes neither if the page cannot be
 // rendered.
 func (r results) write() error {
-	page, err := r.page()
+	text, err := r.encode()
 	if err != nil {
 		return err
 	}
-	text, err := r.encode()
+	var stored results // has rounded figures
+	if err := json.Unmarshal(text, &stored); err != nil {
+		return err
+	}
+	page, err := stored.page()
 	if err != nil {
 		return err
 	}
