@@ -224,7 +224,10 @@ const (
 
 	// maxEpoch leaves room for elections above every epoch that a member has seen. A clock
 	// reaches it in the year 148,108.
-	maxEpoch      = 1 << 62
+	maxEpoch = 1 << 62
+	// maxSeen is the highest epoch that a replica publishes because it was called with it.
+	// It leaves room for 2²⁸ elections.
+	maxSeen       = 1 << 61
 	maxText       = 1024
 	maxAttributes = 4096
 )

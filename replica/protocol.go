@@ -63,7 +63,9 @@ func patience(lease time.Duration) time.Duration { return lease + lease/3 }
 // the worker has seen, and random a random number.
 func (p *protocol) update(now time.Time, seen uint64, random uint32, h health) Update {
 	p.self.Heartbeat++
-	p.self.Epoch = max(p.self.Epoch, seen)
+	if seen <= maxSeen { // otherwise a caller made it up, and in the table it would last
+		p.self.Epoch = max(p.self.Epoch, seen)
+	}
 	p.self.Passive = now.Before(p.passiveUntil)
 	u := Update{Self: p.self, Left: slices.Clone(p.left), Epoch: p.view.Epoch}
 	if !p.view.Confirmed && p.observed.settled(now, p.self.Lease) {

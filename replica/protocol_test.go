@@ -65,6 +65,24 @@ func TestCheck_ElectionsStayPossible(t *testing.T) {
 	require.ErrorContains(t, u.Check(), "epoch is 4611686018427387905: must be at most 2⁶²")
 }
 
+// Without TLS any process may call a replica, with any epoch. Restarts mend that, so the
+// table must not keep it.
+func TestCheck_NoCallMakesElectionsImpossible(t *testing.T) {
+	now := time.Now()
+	for _, called := range []uint64{maxSeen, maxSeen + 1, maxEpoch, maxEpoch + 1, math.MaxInt64, math.MaxUint64} {
+		p := protocol{self: Member{ID: 1, Lease: time.Second, Epoch: 5}, view: View{Epoch: 5}}
+		u := p.update(now, called, 0, health{})
+		require.NoError(t, u.Check(), "called with %d", called)
+		for range 100 {
+			u.Epoch, u.Campaign = p.view.Epoch, p.nextEpoch(now, math.MaxUint32)
+			require.NoError(t, u.Check(), "called with %d", called)
+			p.received(View{Epoch: u.Campaign, Leader: 1, Members: []Member{u.Self}}, now, now)
+			u = p.update(now, called, 0, health{})
+		}
+		require.NoError(t, u.Check(), "called with %d", called)
+	}
+}
+
 func TestRole_OfANewerProgram(t *testing.T) {
 	require.Equal(t, "role(7)", Role(7).String())
 	require.True(t, Role(7).Works(), "it may run tasks")
