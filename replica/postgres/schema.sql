@@ -128,8 +128,10 @@ begin
   end if;
   if cardinality(p_left) > 0 or t.confirmed and cardinality(p_evict) > 0 then
     with removed as (
-      delete from orchestrator_members m where m.name = p_name and (m.id = any (p_left) or t.confirmed and exists (
-        select from unnest(p_evict, p_evict_heartbeats) e (id, heartbeat) where m.id = e.id and m.heartbeat = e.heartbeat))
+      delete from orchestrator_members m where m.name = p_name
+        and m.id = any (p_left || p_evict) -- so that the index finds them
+        and (m.id = any (p_left) or t.confirmed and exists (
+          select from unnest(p_evict, p_evict_heartbeats) e (id, heartbeat) where m.id = e.id and m.heartbeat = e.heartbeat))
       returning m.id)
     select array_agg(removed.id) into gone from removed;
     if cardinality(gone) > 0 then

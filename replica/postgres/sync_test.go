@@ -225,6 +225,7 @@ func TestSync_BesideALongTransaction(t *testing.T) {
 	s := pgtest.Start(t)
 	url := s.URL(pgtest.User, "postgres")
 	members := make([]*member, 10)
+	var change func(*replica.Update)
 	syncs := func(n int) (blocks int) {
 		db := pool(t, url)
 		table := postgres.New(db, "pollers")
@@ -235,7 +236,7 @@ func TestSync_BesideALongTransaction(t *testing.T) {
 				members[i] = m
 			}
 			m.table = table
-			m.sync(t, nil)
+			m.sync(t, change)
 		}
 		db.Close() // so that its statistics count
 		require.Eventually(t, func() bool {
@@ -254,7 +255,17 @@ func TestSync_BesideALongTransaction(t *testing.T) {
 	before := syncs(10)
 	first := syncs(100) - before
 	before = syncs(2000)
-	last := syncs(100) - before
+	after := syncs(100)
+	last := after - before
 	t.Log("blocks read by 100 Syncs", "first", first, "later", last)
 	require.Less(t, last, 3*first)
+
+	// Syncs that remove a member look at the versions of its row only.
+	server := members[0].last.Server
+	change = func(u *replica.Update) {
+		u.Confirm, u.Evict, u.Left = server, map[uint64]uint64{12: 1}, []uint64{13}
+	}
+	removing := syncs(100) - after
+	t.Log("blocks read by 100 Syncs that remove members", removing)
+	require.Less(t, removing, 3*first)
 }
