@@ -52,6 +52,8 @@ func (l *listener) wait(ctx context.Context, name string) {
 		n, err := conn.WaitForNotification(ctx)
 		if err != nil {
 			closeNow(conn)
+			pause := backoff.Backoff{First: time.Second, Longest: time.Second}
+			pause.Wait(ctx) // something may end each connection at once
 			return
 		}
 		if n.Payload == name {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/f8949c05/orchestrator/internal/pgtest"
@@ -81,6 +83,27 @@ func TestWait_WithoutListen(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	postgres.New(nil, "pollers").Wait(ctx)
+}
+
+// Something ends each connection soon after it was made.
+func TestWait_PausesAfterABrokenConnection(t *testing.T) {
+	s := pgtest.Start(t)
+	config, err := pgx.ParseConfig(s.URL(pgtest.User, "postgres"))
+	require.NoError(t, err)
+	made := 0
+	config.AfterConnect = func(ctx context.Context, c *pgconn.PgConn) error {
+		made++
+		return c.Exec(ctx, "set idle_session_timeout = '1ms'").Close()
+	}
+	table := postgres.New(nil, "pollers", postgres.WithListen(config))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	began := time.Now()
+	for made < 4 && ctx.Err() == nil {
+		table.Wait(ctx)
+	}
+	require.NoError(t, ctx.Err())
+	require.GreaterOrEqual(t, time.Since(began), 1500*time.Millisecond, "3 pauses")
 }
 
 // A connection that is kept between two calls of Wait ends with the context.
