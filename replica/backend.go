@@ -165,8 +165,9 @@ type View struct {
 //
 // # Errors
 //
-// [ErrRetired] and [ErrForeign] end the attempts under this ID, or all. After any other
-// error the replica tries again.
+// [ErrRetired] and [ErrForeign] end the attempts under this ID, or all. So does
+// orchestrator.ErrInvalid before the first success. After any other error the replica
+// tries again.
 type Backend interface {
 	Sync(ctx context.Context, u Update) (View, error)
 }

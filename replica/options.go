@@ -69,6 +69,12 @@ func newSettings(opts []Option) (*settings, error) {
 			s.listen = ":0"
 		}
 	}
+	if len(s.problems) == 0 {
+		record := Update{Self: Member{ID: 1, Heartbeat: 1, Lease: s.lease, Name: s.name, Address: s.advertise, Attributes: s.attributes}}
+		if err := record.Check(); err != nil { // otherwise each Sync would fail
+			s.problems = append(s.problems, fmt.Errorf("the record of the replica: %w", err))
+		}
+	}
 	if s.lastResort == nil {
 		s.lastResort = s.exit
 	}

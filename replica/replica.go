@@ -94,7 +94,9 @@ func New(b Backend, tasks Source, work func(ctx context.Context, task string) er
 //
 // A failure of the backend ends nothing: the replica stops its tasks when its lease ends,
 // and joins again as soon as the backend is back. Run returns other errors only if the
-// replica cannot be called at its address, or if the table is foreign ([ErrForeign]).
+// replica cannot be called at its address, if the table is foreign ([ErrForeign]), or if
+// the first Syncs fail with orchestrator.ErrInvalid, as those of a backend do that was made
+// with invalid arguments.
 //
 // Run may be called once.
 func (r *Replica) Run(ctx context.Context) error {
@@ -156,7 +158,7 @@ func (r *Replica) loop(stop, ctx context.Context, served <-chan error) error {
 			return err
 		}
 		asked, err := r.sync(ctx)
-		if errors.Is(err, ErrForeign) {
+		if errors.Is(err, ErrForeign) || r.joined.IsZero() && errors.Is(err, orchestrator.ErrInvalid) {
 			return errors.Join(err, r.worker.Close(ctx))
 		}
 		if errors.Is(err, errUncallable) {

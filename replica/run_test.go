@@ -427,6 +427,31 @@ func TestNew_NamesEveryInvalidOption(t *testing.T) {
 	_, err = replica.New(memory.New(), replica.Names("a"), func(context.Context, string) error { return nil },
 		replica.WithInterval(time.Second), replica.WithLease(2*time.Second, 0))
 	require.ErrorContains(t, err, "WithInterval(1s): must be at most a third of the lease, which is 2s")
+	for text, option := range map[string]replica.Option{
+		"attributes have 4097 bytes":        replica.WithAttributes(map[string]string{"a": strings.Repeat("x", 4096)}),
+		"attributes are not UTF-8":          replica.WithAttributes(map[string]string{"a": "\xff"}),
+		"name, address or attributes are":   replica.WithName("\xff"),
+		"name has 1 bytes and address 1025": replica.WithAdvertise(strings.Repeat("x", 1025)),
+	} {
+		_, err = replica.New(memory.New(), replica.Names("a"), func(context.Context, string) error { return nil }, replica.WithName("a"), option)
+		require.ErrorIs(t, err, orchestrator.ErrInvalid)
+		require.ErrorContains(t, err, text)
+	}
+}
+
+// A backend that was made with invalid arguments never works.
+func TestRun_InvalidBackend(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, table *faultyTable) {
+		c.backend = syncFunc(func(context.Context, replica.Update) (replica.View, error) {
+			return replica.View{}, fmt.Errorf("table: %w: it has no name", orchestrator.ErrInvalid)
+		})
+		c.start("a")
+		ended := c.members["a"]
+		delete(c.members, "a")
+		err := <-ended.done
+		require.ErrorIs(t, err, orchestrator.ErrInvalid)
+		require.ErrorContains(t, err, "it has no name")
+	})
 }
 
 // A leader calls members often enough to know that they answer, with the longest interval.
