@@ -53,7 +53,8 @@
 //     every start of a new leader, or the one task. It leaves, and joins again after a pause.
 //
 // Not promised: two primaries of a database at once, a disk that is rolled back, clones of a
-// running virtual machine, and a record deleted by hand from a store that cannot tell (B7). No
-// lease stops a process that was paused between its last check and a write; a store that
-// compares tokens does (worker.Token).
+// running virtual machine, one that its host has paused, whose clocks stood still meanwhile,
+// and a record deleted by hand from a store that cannot tell (B7). No lease stops a process
+// that was paused between its last check and a write; a store that compares tokens does
+// (worker.Token).
 package replica

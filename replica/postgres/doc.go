@@ -10,7 +10,10 @@
 //
 // There are two tables and a procedure ([Schema]) in the first schema of the user's
 // search_path. The first Sync creates them; later ones need the right to select, insert,
-// update and delete, and no other. All names given to [New] share them.
+// update and delete, and no other. All names given to [New] share them. All replicas must
+// find the same ones: with different search_paths each group has a table of its own, and
+// runs all tasks. As for every unqualified name, no other user should be able to create
+// anything in the schemas of the search_path.
 //
 // A Sync is one statement, one transaction and one round trip. The pool may lead through
 // PgBouncer in transaction mode. A Sync waits for the Syncs of other replicas of its name,
@@ -18,7 +21,7 @@
 // is sent, so a replica that is stopped or cut off holds up no other.
 //
 // A name may have some 200 replicas: each Sync reads the records of all. With leases of 15
-// seconds, 100 replicas make 80 Syncs a second.
+// seconds, 100 replicas make 80 Syncs a second, each of which takes a transaction ID.
 //
 // While a transaction of the same database is open for hours, such as a large dump,
 // PostgreSQL removes no old version of a row. The tables then grow by some hundred bytes with
@@ -42,7 +45,9 @@
 //
 // A restart, a crash, VACUUM FULL and CLUSTER are no losses. A statement that rewrites the
 // rows, such as some of ALTER TABLE, counts as one. So does each start of a server that
-// does not tell its timeline, because pg_control_system or pg_walfile_name is refused.
+// does not tell its timeline, because pg_control_system or pg_walfile_name is refused. All
+// replicas of a name must have the same rights to these functions. Otherwise their Syncs
+// count as losses by turns, and no replica is ever elected.
 //
 // Not promised: two primaries at once, and an older copy of the disk whose transactions
 // have caught up before the first Sync.
