@@ -244,8 +244,9 @@ type network interface {
 //
 // A replica may lead, and a leader commands every replica. So names protect nothing among
 // replicas, and all of them may share one certificate: any that the authorities have
-// signed is accepted. If identities are given, the certificate must have one of them among
-// its URIs, such as the SPIFFE ID of the service.
+// signed is accepted. It must be for servers and clients both. If identities are given,
+// the certificate must have one of them among its URIs, such as the SPIFFE ID of the
+// service.
 func LoadCredentials(cert, key, ca string, identities ...string) (*grpc.Credentials, error) {
 	c, err := grpc.LoadCredentials(cert, key, ca, grpc.WithIdentities(func(c *x509.Certificate) []string {
 		for _, uri := range c.URIs {

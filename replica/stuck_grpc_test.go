@@ -6,6 +6,7 @@ package replica_test
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -258,6 +259,20 @@ func TestTLS_TheCertificateMustHaveAnIdentity(t *testing.T) {
 	_, err := replica.LoadCredentials(files.Cert, files.Key, files.CA, "spiffe://example.org/pollers")
 	require.ErrorIs(t, err, grpc.ErrCertificate)
 	require.ErrorContains(t, err, `the identities of a replica are ["spiffe://example.org/pollers"]`)
+}
+
+// A replica that only serves could not lead, and no other could call one that only calls.
+func TestTLS_TheCertificateMustBeForServersAndClients(t *testing.T) {
+	ours := testca.New(t, "ours")
+	for usage, want := range map[x509.ExtKeyUsage]string{
+		x509.ExtKeyUsageServerAuth: "is not for clients: its extended key usage has no clientAuth",
+		x509.ExtKeyUsageClientAuth: "is not for servers: its extended key usage has no serverAuth",
+	} {
+		files := ours.Issue(t, nil, testca.Usage(usage))
+		_, err := replica.LoadCredentials(files.Cert, files.Key, files.CA)
+		require.ErrorIs(t, err, grpc.ErrCertificate)
+		require.ErrorContains(t, err, want)
+	}
 }
 
 // A replica whose certificate the others do not accept can neither lead them nor hold them

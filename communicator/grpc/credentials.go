@@ -106,7 +106,8 @@ func WithIdentities(f func(*x509.Certificate) []string) CredentialsOption {
 //   - it has expired, or is not valid yet
 //   - no authority has signed it
 //   - it identifies no manager and no worker
-//   - it is neither for servers nor for clients
+//   - it is neither for servers nor for clients, or identifies a replica ([ReplicaURI])
+//     and is not for both
 //
 // An expired authority is ignored, not an error, so it may stay until all files are
 // replaced. The authorities of peers are not known before a handshake.

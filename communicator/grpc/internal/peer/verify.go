@@ -3,6 +3,7 @@ package peer
 // The verification of certificates.
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/asn1"
 	"errors"
@@ -165,18 +166,22 @@ func (c *Credentials) checkOwn(m *material, now time.Time) error {
 	return nil
 }
 
-// acceptable verifies a chain for clients or for servers. One of the two suffices
-// for a process that only calls or only serves.
+// acceptable verifies a chain for clients and for servers. One of the two suffices for
+// a process that only calls or only serves. A replica does both.
 func (c *Credentials) acceptable(m *material, chain []*x509.Certificate, now time.Time) error {
-	_, _, err := c.verify(m, chain, x509.ExtKeyUsageClientAuth, now)
-	invalid, ok := errors.AsType[x509.CertificateInvalidError](err)
-	if !ok || invalid.Reason != x509.IncompatibleUsage {
-		return err
+	_, _, client := c.verify(m, chain, x509.ExtKeyUsageClientAuth, now)
+	_, _, server := c.verify(m, chain, x509.ExtKeyUsageServerAuth, now)
+	principals := identity.PrincipalsOf(c.identities(m.certificate.Leaf))
+	if slices.Contains(principals, identity.Principal{Role: identity.RoleReplica}) {
+		return cmp.Or(client, server)
 	}
-	if _, _, other := c.verify(m, chain, x509.ExtKeyUsageServerAuth, now); other != nil {
-		return errors.Join(err, other)
+	if client == nil || server == nil {
+		return nil
 	}
-	return nil
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](client); !ok || invalid.Reason != x509.IncompatibleUsage {
+		return client // for servers it is the same
+	}
+	return errors.Join(client, server)
 }
 
 // suits returns an error if the credentials cannot identify a process that both
