@@ -162,6 +162,21 @@ func TestBadInput_Source(t *testing.T) {
 	}
 }
 
+// A new leader does not know how many tasks there were.
+func TestBadInput_TheSourceOfANewLeaderTellsAnEmptyList(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, _ *faultyTable) {
+		c.start("a")
+		c.spread(2*testLease, map[string]int{"a": 12})
+		c.source = replica.Names()
+		c.start("b")
+		c.spread(testLease, map[string]int{"a": 6, "b": 6})
+		require.Empty(t, c.logged("empty list"))
+		require.NoError(t, c.end("a"))
+		c.spread(testLease, map[string]int{})
+		require.Len(t, c.logged("level=WARN msg=\"source told an empty list: all tasks stop\" replica=b before=0"), 1)
+	})
+}
+
 func TestBadInput_ASourceThatIgnoresItsContext(t *testing.T) {
 	inBubble(t, 12, func(c *cluster, table *faultyTable) {
 		good, release := c.source, make(chan struct{})

@@ -35,9 +35,8 @@ type Task struct {
 // goroutine.
 //
 // tell replaces the tasks: one that is no longer among them stops. So an empty list stops
-// all, which the replica logs. It returns an error
-// that wraps orchestrator.ErrInvalid and changes nothing if a task is invalid or appears
-// twice. It does not keep the slice.
+// all, which the replica logs. It returns an error that wraps orchestrator.ErrInvalid and
+// changes nothing if a task is invalid or appears twice. It does not keep the slice.
 //
 // If a Source returns before ctx has ended, the replica logs that, keeps the tasks, and
 // calls the Source again after a pause. It does so after a panic, too. Until its first
@@ -165,6 +164,7 @@ func (e *invalidTasks) Unwrap() error { return e.err }
 // each answer.
 func feed(ctx context.Context, source Source, c *contents, o tasksOf, log *slog.Logger, longest time.Duration, told func()) {
 	refused := loglimit.Limiter{Every: 10 * time.Second}
+	first := true // what an earlier leader was told is unknown
 	tell := func(tasks []Task) error {
 		before, err := c.replace(tasks, o)
 		if err != nil {
@@ -174,9 +174,10 @@ func feed(ctx context.Context, source Source, c *contents, o tasksOf, log *slog.
 			return &invalidTasks{err}
 		}
 		refused.Reset()
-		if len(tasks) == 0 && before > 0 {
+		if len(tasks) == 0 && (before > 0 || first) {
 			log.Warn("source told an empty list: all tasks stop", "before", before)
 		}
+		first = false
 		told()
 		return nil
 	}
