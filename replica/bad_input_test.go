@@ -162,6 +162,25 @@ func TestBadInput_Source(t *testing.T) {
 	}
 }
 
+func TestBadInput_ASourceThatFailsAgainAndAgain(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, _ *faultyTable) {
+		good, calls := c.source, 0
+		c.source = func(ctx context.Context, tell func([]replica.Task) error) error {
+			if calls++; calls < 10 {
+				return errors.New("connection refused")
+			}
+			return good(ctx, tell)
+		}
+		c.start("a")
+		c.spread(5*testLease, map[string]int{"a": 12})
+		lines := c.logged("source of the tasks failed")
+		require.Greater(t, calls, 9)
+		require.Less(t, len(lines), 5, "%s", &c.log)
+		require.Contains(t, lines[1], " omitted=")
+		require.Len(t, c.logged("source succeeds again"), 1)
+	})
+}
+
 // A new leader does not know how many tasks there were.
 func TestBadInput_TheSourceOfANewLeaderTellsAnEmptyList(t *testing.T) {
 	inBubble(t, 12, func(c *cluster, _ *faultyTable) {

@@ -163,7 +163,7 @@ func (e *invalidTasks) Unwrap() error { return e.err }
 // feed calls the source until ctx ends, and passes its tasks on. told is called after
 // each answer.
 func feed(ctx context.Context, source Source, c *contents, o tasksOf, log *slog.Logger, longest time.Duration, told func()) {
-	refused := loglimit.Limiter{Every: 10 * time.Second}
+	failed, refused := loglimit.Limiter{Every: 10 * time.Second}, loglimit.Limiter{Every: 10 * time.Second}
 	first := true // what an earlier leader was told is unknown
 	tell := func(tasks []Task) error {
 		before, err := c.replace(tasks, o)
@@ -173,7 +173,10 @@ func feed(ctx context.Context, source Source, c *contents, o tasksOf, log *slog.
 			}
 			return &invalidTasks{err}
 		}
-		refused.Reset()
+		mended, valid := failed.Reset(), refused.Reset()
+		if mended || valid {
+			log.Info("source succeeds again", "tasks", len(tasks))
+		}
 		if len(tasks) == 0 && (before > 0 || first) {
 			log.Warn("source told an empty list: all tasks stop", "before", before)
 		}
@@ -189,7 +192,9 @@ func feed(ctx context.Context, source Source, c *contents, o tasksOf, log *slog.
 			return
 		}
 		if _, logged := errors.AsType[*invalidTasks](err); !logged {
-			log.Error("source of the tasks failed: they stay as they are, and it is called again", "err", err)
+			if omitted, ok := failed.Take(time.Now(), ""); ok {
+				log.Error("source of the tasks failed: they stay as they are, and it is called again", "err", err, loglimit.Omitted(omitted))
+			}
 		}
 		if time.Since(began) > longest {
 			retry.Reset()
