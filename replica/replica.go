@@ -243,7 +243,7 @@ func (r *Replica) sync(ctx context.Context) (asked Update, err error) {
 	// the lease that this Sync grants.
 	r.worker.Fence(orchestrator.Term{Epoch: v.Epoch})
 	acknowledged()
-	first := !r.p.synced
+	first, server := !r.p.synced, r.p.observed.server
 	r.p.received(v, began, now)
 	if r.failing.Reset() {
 		r.log.Info("sync succeeds again")
@@ -251,6 +251,13 @@ func (r *Replica) sync(ctx context.Context) (asked Update, err error) {
 	if first {
 		r.joined = now
 		r.log.Info("joined", "id", r.p.self.ID, "address", r.p.self.Address, "members", len(v.Members))
+	}
+	if !v.Confirmed && v.Server != server {
+		level := slog.LevelInfo
+		if server != "" {
+			level = slog.LevelWarn
+		}
+		r.log.Log(ctx, level, "the table is new, or may have lost data: for one lease no task starts or moves", "lease", max(v.Lease, r.s.lease))
 	}
 	r.follow(ctx, now, h, u.Retire)
 	return u, r.reachable()

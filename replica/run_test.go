@@ -389,6 +389,9 @@ func TestB7_ALostTableStopsNothing(t *testing.T) {
 		}
 		require.NotEmpty(t, c.leader())
 		require.Equal(t, starts, c.journal.started())
+		const line = ` msg="the table is new, or may have lost data: for one lease no task starts or moves"`
+		require.Len(t, c.logged("level=INFO"+line), 3, "each replica, when it joined")
+		require.Len(t, c.logged("level=WARN"+line), 3, "each replica, after the loss")
 	})
 }
 
