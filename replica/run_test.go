@@ -444,7 +444,7 @@ func TestNew_NamesEveryInvalidOption(t *testing.T) {
 
 // A backend that was made with invalid arguments never works.
 func TestRun_InvalidBackend(t *testing.T) {
-	inBubble(t, 12, func(c *cluster, table *faultyTable) {
+	inBubble(t, 12, func(c *cluster, _ *faultyTable) {
 		c.backend = syncFunc(func(context.Context, replica.Update) (replica.View, error) {
 			return replica.View{}, fmt.Errorf("table: %w: it has no name", orchestrator.ErrInvalid)
 		})
