@@ -54,6 +54,7 @@ func newSettings(opts []Option) (*settings, error) {
 	if s.name == "" {
 		s.name = "replica"
 	}
+	s.log = s.log.With("replica", s.name)
 	if s.interval == 0 {
 		s.interval = min(time.Second, s.lease/3)
 	}
@@ -204,7 +205,7 @@ func WithWorker(opts ...worker.Option) Option {
 }
 
 // WithLogger sets the logger. The default, and nil, discard everything. Normal operation
-// is logged at Info.
+// is logged at Info. Each line has the name of the replica in the attribute replica.
 func WithLogger(l *slog.Logger) Option {
 	return func(s *settings) {
 		if l == nil {

@@ -79,7 +79,7 @@ func New(b Backend, tasks Source, work func(ctx context.Context, task string) er
 		return nil, fmt.Errorf("new replica: %w", err)
 	}
 	r := &Replica{
-		s: s, backend: b, source: tasks, worker: w, network: s.network, log: s.log.With("replica", s.name),
+		s: s, backend: b, source: tasks, worker: w, network: s.network, log: s.log,
 		woken:   make(chan struct{}, 1),
 		failing: loglimit.Limiter{Every: 10 * time.Second}, retreats: backoff.Backoff{First: 2 * time.Second, Longest: longestRetreat},
 	}

@@ -395,6 +395,20 @@ func TestB7_ALostTableStopsNothing(t *testing.T) {
 	})
 }
 
+func TestRun_EachLineNamesTheReplica(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, table *faultyTable) {
+		c.three()
+		leader := c.leader()
+		table.set(func() { table.cut[leader] = true })
+		c.within("the others run everything", c.runs(c.others(leader)...))
+		for line := range strings.Lines(c.log.String()) {
+			require.Contains(t, line, " replica=")
+		}
+		require.NotEmpty(t, c.logged("msg=term "), "the orchestrator's, too")
+		require.NotEmpty(t, c.logged(`msg="lease lost, stopping all tasks"`), "the worker's, too")
+	})
+}
+
 func TestRun_ForeignTable(t *testing.T) {
 	inBubble(t, 1, func(c *cluster, _ *faultyTable) {
 		r, err := replica.New(syncFunc(foreign), c.source, c.journal.work("a"), replica.WithNetwork(port{bus: c.bus, name: "a"}))
