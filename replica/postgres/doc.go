@@ -20,6 +20,9 @@
 // for at most two seconds each time it waits for a lock. It holds no lock while the result
 // is sent, so a replica that is stopped or cut off holds up no other.
 //
+// Let a supervisor start PgBouncer again when it exits: version 1.18, as in Debian 12, may do
+// so when clients cancel queries of a server that hangs (pgbouncer/pgbouncer#801).
+//
 // A name may have some 200 replicas: each Sync reads the records of all. With leases of 15
 // seconds, 100 replicas make 80 Syncs a second, each of which takes a transaction ID.
 //
