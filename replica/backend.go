@@ -194,8 +194,8 @@ func (u *Update) Check() error {
 		invalid("heartbeat is %d: must be from 1 to 2⁶³-1", s.Heartbeat)
 	case s.Epoch > maxEpoch:
 		invalid("epoch is %d: must be at most 2⁶²", s.Epoch)
-	case s.Lease <= 0 || s.Lease > MaxLease:
-		invalid("lease is %v: must be above 0 and at most %v", s.Lease, MaxLease)
+	case s.Lease < minLease || s.Lease > MaxLease:
+		invalid("lease is %v: must be from %v to %v", s.Lease, minLease, MaxLease)
 	case s.Role > CandidateOnly:
 		invalid("role is %d: unknown", uint8(s.Role))
 	case len(s.Name) > maxText || len(s.Address) > maxText:
@@ -222,6 +222,9 @@ func (u *Update) Check() error {
 const (
 	// MaxLease is the longest lease that a replica may have.
 	MaxLease = 2 * time.Minute
+
+	// minLease bounds how often others Sync because of a member.
+	minLease = time.Second
 
 	// maxEpoch leaves room for elections above every epoch that a member has seen. A clock
 	// reaches it in the year 148,108.

@@ -52,6 +52,9 @@
 //     a start or a stop, is retired after four thirds of a lease. Otherwise it would hold up
 //     every start of a new leader, or the one task. It leaves, and joins again after a pause.
 //
+// After the loss of a whole table the one lease is the longest that a living replica knows. A
+// replica with a longer one, cut off just then, is not known.
+//
 // Not promised: two primaries of a database at once, a disk that is rolled back, clones of a
 // running virtual machine, one that its host has paused, whose clocks stood still meanwhile,
 // and a record deleted by hand from a store that cannot tell (B7). No lease stops a process

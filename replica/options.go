@@ -132,8 +132,8 @@ func WithAdvertise(address string) Option { return func(s *settings) { s.adverti
 // [MaxLease].
 func WithLease(lease, stop time.Duration) Option {
 	return func(s *settings) {
-		if lease < time.Second || lease > MaxLease {
-			s.invalid("WithLease: lease is %v: must be from 1 s to %v", lease, MaxLease)
+		if lease < minLease || lease > MaxLease {
+			s.invalid("WithLease: lease is %v: must be from %v to %v", lease, minLease, MaxLease)
 		}
 		s.lease, s.stop = lease, stop
 	}

@@ -243,8 +243,13 @@ func (r *Replica) sync(ctx context.Context) (asked Update, err error) {
 	// the lease that this Sync grants.
 	r.worker.Fence(orchestrator.Term{Epoch: v.Epoch})
 	acknowledged()
-	first, server := !r.p.synced, r.p.observed.server
+	first, server, seen := !r.p.synced, r.p.observed.server, r.p.observed.seen
 	r.p.received(v, began, now)
+	for id := range u.Evict {
+		if _, ok := r.p.observed.seen[id]; !ok {
+			r.log.Warn("a replica is dead: its tasks start elsewhere", "name", seen[id].member.Name, "address", seen[id].member.Address)
+		}
+	}
 	if r.failing.Reset() {
 		r.log.Info("sync succeeds again")
 	}
@@ -432,10 +437,11 @@ func (r *Replica) left(ctx context.Context, err error, expired bool, tasks int) 
 	u.Campaign, u.Left = 0, append(u.Left, u.Self.ID)
 	limited, cancel := context.WithTimeoutCause(ctx, r.s.lease/4, errNoAnswer)
 	defer cancel()
-	if _, err := r.backend.Sync(limited, u); err != nil {
-		r.log.Warn("left, but the record stays until it is found dead", "err", err)
-	} else {
+	switch _, err := r.backend.Sync(limited, u); {
+	case err == nil:
 		r.log.Info("left")
+	case !r.joined.IsZero():
+		r.log.Warn("left, but the record stays until it is found dead", "err", err)
 	}
 	if expired && tasks > 0 && !r.p.alone() {
 		return fmt.Errorf("%w: %d tasks", ErrUndrained, tasks)

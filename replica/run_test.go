@@ -124,6 +124,9 @@ func TestA4_TheLeadersDeathStopsNothing(t *testing.T) {
 		})
 		require.Less(t, took, testLease+testLease/4, "one lease, not two")
 		require.Equal(t, starts+4, c.journal.started(), "only the tasks of the dead leader start elsewhere")
+		lines := c.logged("a replica is dead")
+		require.Len(t, lines, 1)
+		require.Contains(t, lines[0], "name="+leader)
 	})
 }
 
