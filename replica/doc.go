@@ -31,7 +31,7 @@
 // As long as processes stop their tasks in time (WithLease of package worker, which ends the
 // process otherwise) and the store keeps what it has acknowledged, a task runs on no more
 // replicas than it wants. If the store loses acknowledged data, as after an asynchronous
-// failover, that holds too, because nobody is elected or evicted for one lease. That costs
+// failover, that holds too, because no replica is elected or evicted for one lease. That costs
 // one lease at the first installation as well. Where no process lives for a whole lease, no
 // leader is ever elected.
 //

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// observer decides who is dead, by the rule of the contract: a member is dead if its
+// observer decides which members are dead, by the rule of the contract: a member is dead if its
 // heartbeat has not risen from when the observer first saw it until the observer began
 // the Sync that still shows it, and that took at least the member's lease.
 //

@@ -163,7 +163,7 @@ func WithInterval(d time.Duration) Option {
 }
 
 // WithAttributes describes the replica to others, such as its version or its dashboard's
-// address. The default is none. They have at most 4 KiB of UTF-8.
+// address. By default there are no attributes. They have at most 4 KiB of UTF-8.
 func WithAttributes(attributes map[string]string) Option {
 	attributes = maps.Clone(attributes)
 	return func(s *settings) { s.attributes = attributes }

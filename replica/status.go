@@ -24,7 +24,7 @@ type Status struct {
 	// it has seen.
 	Leading bool   `json:"leading"`
 	Epoch   uint64 `json:"epoch,string"`
-	// Leader is the name and the address of the leader; empty if there is none.
+	// Leader is the name and the address of the leader; empty without a leader.
 	Leader        string `json:"leader,omitempty"`
 	LeaderAddress string `json:"leader_address,omitempty"`
 	// Members has the members of the last View, in the order of their names.

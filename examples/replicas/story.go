@@ -214,7 +214,7 @@ func (s *story) freeze(ctx context.Context) error {
 	return nil
 }
 
-// result says what came of an event, and what happened to the tasks meanwhile.
+// result tells how an event ended, and what happened to the tasks meanwhile.
 func (s *story) result(format string, args ...any) {
 	s.log.Say("%s: %s", fmt.Sprintf(format, args...), s.journal.summary())
 }
