@@ -361,18 +361,17 @@ func TestA10_NobodyElseIsRetired(t *testing.T) {
 
 func TestB4_ACampaignBelongsToItsServer(t *testing.T) {
 	inBubble(t, 12, func(c *cluster, table *faultyTable) {
-		lost := false
+		var lost atomic.Bool
 		c.backend = syncFunc(func(ctx context.Context, u replica.Update) (replica.View, error) {
 			v, err := table.Sync(ctx, u)
-			if u.Campaign > 0 && !lost && err == nil {
-				lost = true
+			if u.Campaign > 0 && err == nil && !lost.Swap(true) {
 				table.Restore(table.Backup()) // another Server, of which this replica is the leader
 				return replica.View{}, errFault
 			}
 			return v, err
 		})
 		c.start("a")
-		c.eventually(2*testLease, "the answer to its campaign is lost", func() bool { return lost })
+		c.eventually(2*testLease, "the answer to its campaign is lost", lost.Load)
 		for range 9 {
 			time.Sleep(testLease / 10)
 			require.False(t, c.members["a"].Status().Leading, "it leads a table of which it may not know all members")

@@ -16,7 +16,8 @@ import (
 // fleet is the processes of the replicas. All of them report through one pipe, so that
 // the reports are read in the order in which they were written.
 type fleet struct {
-	backend   string // the words of a role after the name
+	backend   string // the words of a role after the lease
+	lease     time.Duration
 	stderr    io.Writer
 	pipe      *os.File // the standard output of all processes
 	reports   chan timedReport
@@ -29,13 +30,13 @@ type timedReport struct {
 	at   time.Time
 }
 
-func newFleet(backend string, stderr io.Writer) (*fleet, error) {
+func newFleet(backend string, lease time.Duration, stderr io.Writer) (*fleet, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	f := &fleet{
-		backend: backend, stderr: stderr, pipe: write,
+		backend: backend, lease: lease, stderr: stderr, pipe: write,
 		reports: make(chan timedReport, 1024), processes: make(map[string]*stage.Process),
 	}
 	go func() {
@@ -51,7 +52,7 @@ func newFleet(backend string, stderr io.Writer) (*fleet, error) {
 // start starts a replica. Its end becomes a report after its last one.
 func (f *fleet) start(ctx context.Context, name string) (*stage.Process, error) {
 	// The processes end with close, also after an interrupt.
-	p, err := stage.Start(context.WithoutCancel(ctx), name+" "+f.backend, lease, f.pipe, f.stderr)
+	p, err := stage.Start(context.WithoutCancel(ctx), fmt.Sprintf("%s %v %s", name, f.lease, f.backend), f.lease, f.pipe, f.stderr)
 	if err != nil {
 		return nil, err
 	}

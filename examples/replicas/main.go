@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/f8949c05/orchestrator/examples/internal/stage"
 )
@@ -32,18 +33,22 @@ func main() {
 	}
 	kind := flag.String("backend", backendMemory, "where the replicas share their table: "+backends)
 	url := flag.String("url", "", "of the database, for "+backendPostgres)
+	lease := flag.Duration("lease", 3*time.Second, "of the replicas, short to keep the story short: the library's default is 15s")
 	flag.Parse()
 	stage.Main("replicas", func(ctx context.Context) error {
 		if flag.NArg() > 0 {
 			return fmt.Errorf("unexpected argument %q", flag.Arg(0))
 		}
-		return run(ctx, *kind, *url, os.Stdout, os.Stderr)
+		if *lease < time.Second {
+			return fmt.Errorf("-lease is %v: must be 1s or more", *lease)
+		}
+		return run(ctx, *kind, *url, *lease, os.Stdout, os.Stderr)
 	})
 }
 
 // run tells the story with replicas on a backend. It ends all its processes.
-func run(ctx context.Context, kind, url string, stdout, stderr io.Writer) (err error) {
-	s := &story{log: stage.NewLog(stdout), journal: newJournal(tasks)}
+func run(ctx context.Context, kind, url string, lease time.Duration, stdout, stderr io.Writer) (err error) {
+	s := &story{log: stage.NewLog(stdout), journal: newJournal(tasks), lease: lease}
 	s.log.Title("%d tasks for equal processes, with leases of %v", len(tasks), lease)
 	switch kind {
 	case backendMemory:
@@ -63,7 +68,7 @@ func run(ctx context.Context, kind, url string, stdout, stderr io.Writer) (err e
 	default:
 		return fmt.Errorf("unknown backend %q: want %s", kind, backends)
 	}
-	s.fleet, err = newFleet(kind+" "+url, stderr)
+	s.fleet, err = newFleet(kind+" "+url, lease, stderr)
 	if err != nil {
 		return err
 	}

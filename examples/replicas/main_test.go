@@ -21,6 +21,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestReplicas(t *testing.T) {
+	t.Parallel()
 	chapters := chaptersOf(t)
 	require.Len(t, chapters, 8)
 	requireStory(t, chapters)
@@ -28,6 +29,7 @@ func TestReplicas(t *testing.T) {
 }
 
 func TestReplicas_OnPostgreSQL(t *testing.T) {
+	t.Parallel()
 	chapters := chaptersOf(t, "-backend", "postgres", "-url", pgtest.Start(t).URL(pgtest.User, "postgres"))
 	require.Len(t, chapters, 7)
 	requireStory(t, chapters)
@@ -36,7 +38,7 @@ func TestReplicas_OnPostgreSQL(t *testing.T) {
 // chaptersOf runs the program, and returns the parts of its output.
 func chaptersOf(t *testing.T, args ...string) []string {
 	t.Helper()
-	p := stagetest.Start(t, ".", args...)
+	p := stagetest.Start(t, ".", append(args, "-lease", "5s")...) // longer than by default: machines may be busy
 	out := p.Wait(t, 0)
 	t.Log(out)
 	require.Empty(t, p.Stderr.String())
@@ -99,6 +101,7 @@ func TestInvalidArguments(t *testing.T) {
 		want string
 	}{
 		{[]string{"now"}, "replicas: unexpected argument \"now\"\n"},
+		{[]string{"-lease", "1ms"}, "replicas: -lease is 1ms: must be 1s or more\n"},
 		{[]string{"-backend", "paper"}, "replicas: unknown backend \"paper\": want memory or postgres\n"},
 		{[]string{"-backend", "postgres"}, "replicas: -backend postgres needs a -url\n"},
 	} {

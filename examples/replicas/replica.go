@@ -18,10 +18,6 @@ import (
 )
 
 const (
-	// lease is short to keep the run short. The default is 15 s.
-	lease = 3 * time.Second
-	// stopTime is how long a task may take to stop.
-	stopTime = lease / 10
 	// exitExpired is the exit code of a replica whose tasks have outlived its lease.
 	exitExpired = 3
 	// stepEvery is the time between two steps of a task.
@@ -39,18 +35,22 @@ const (
 var tasks = strings.Fields("api auth blog cart chat docs feed home jobs mail news shop")
 
 // replicaMain runs a replica until leave ends, and reports what it does on the standard
-// output. Its role has three words: its name, the backend, and the backend's address.
+// output. Its role has four words: its name and lease, the backend and its address.
 func replicaMain(leave context.Context, role string) error {
-	words := strings.SplitN(role, " ", 3)
+	words := strings.SplitN(role, " ", 4)
 	name := words[0]
+	lease, err := time.ParseDuration(words[1])
+	if err != nil {
+		return err
+	}
 	context.AfterFunc(stage.Child(), func() { os.Exit(1) }) // without the story nothing is left to show
-	backend, disconnect, err := connect(leave, words[1], words[2])
+	backend, disconnect, err := connect(leave, words[2], words[3])
 	if err != nil {
 		return err
 	}
 	defer disconnect()
 	r, err := replica.New(backend, replica.Names(tasks...), poll(name),
-		replica.WithName(name), replica.WithLease(lease, stopTime),
+		replica.WithName(name), replica.WithLease(lease, lease/10),
 		replica.WithLastResort(func([]string) { os.Exit(exitExpired) })) // the default would also log
 	if err != nil {
 		return err

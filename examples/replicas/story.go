@@ -26,6 +26,7 @@ type story struct {
 	journal *journal
 	fleet   *fleet
 	table   *table // nil: it cannot be taken away
+	lease   time.Duration
 	told    string // the last leader that was told of
 }
 
@@ -85,7 +86,7 @@ func (s *story) begin(ctx context.Context) error {
 		return err
 	}
 	s.log.Say("in a new table no replica leads before one lease (%v) is over, since after "+
-		"the loss of a table others could still run tasks", lease)
+		"the loss of a table others could still run tasks", s.lease)
 	err := s.until(ctx, "a replica leads and the tasks are shared", func() bool { return s.journal.leader != "" && s.even() })
 	if err != nil {
 		return err
@@ -154,7 +155,7 @@ func (s *story) outage(ctx context.Context) error {
 		return err
 	}
 	s.log.Say("%v later all tasks have stopped: no replica runs tasks beyond its lease", since(began))
-	if err := s.watch(ctx, 2*lease-time.Since(began)); err != nil {
+	if err := s.watch(ctx, 2*s.lease-time.Since(began)); err != nil {
 		return err
 	}
 	began = time.Now()
