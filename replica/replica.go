@@ -218,7 +218,11 @@ func (r *Replica) sync(ctx context.Context) (asked Update, err error) {
 	h := r.health()
 	now := time.Now()
 	u := r.p.update(now, r.worker.Seen().Epoch, rand.Uint32(), h)
-	calling, cancel := context.WithTimeoutCause(ctx, r.s.lease/4, errNoAnswer)
+	patience := r.s.lease / 4
+	if !r.p.synced { // there is no lease to lose
+		patience = r.s.lease / 2
+	}
+	calling, cancel := within(ctx, patience)
 	defer cancel()
 	acknowledged := r.worker.Sending()
 	began := time.Now()
@@ -266,6 +270,11 @@ func (r *Replica) sync(ctx context.Context) (asked Update, err error) {
 	}
 	r.follow(ctx, now, h, u.Retire)
 	return u, r.reachable()
+}
+
+// within returns the context of a Sync that may take d.
+func within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %v", d))
 }
 
 // shows reports whether a View has a member as it was just published (B1).
@@ -356,7 +365,6 @@ func (r *Replica) health() health {
 const longestRetreat = 10 * time.Minute
 
 var (
-	errNoAnswer = errors.New("no answer within a quarter of the lease")
 	errNotShown = errors.New("the backend does not show what was published")
 	// errUncallable is wrapped if other replicas certainly cannot call this one.
 	errUncallable = errors.New("other replicas cannot call this one")
@@ -413,7 +421,7 @@ func (r *Replica) retreat(stop, ctx context.Context, former uint64) {
 	u := Update{Self: r.p.self, Epoch: r.p.view.Epoch}
 	u.Self.ID, u.Self.Heartbeat, u.Self.Draining = rand.Uint64()>>2|1, 1, true
 	u.Left = []uint64{former, u.Self.ID}
-	limited, cancel := context.WithTimeoutCause(ctx, r.s.lease/4, errNoAnswer)
+	limited, cancel := within(ctx, r.s.lease/4)
 	defer cancel()
 	_, _ = r.backend.Sync(limited, u) // otherwise the record is removed when it is found dead
 	if time.Since(r.joined) > longestRetreat {
@@ -435,7 +443,7 @@ func (r *Replica) left(ctx context.Context, err error, expired bool, tasks int) 
 	}
 	u := r.p.update(time.Now(), r.worker.Seen().Epoch, 0, health{})
 	u.Campaign, u.Left = 0, append(u.Left, u.Self.ID)
-	limited, cancel := context.WithTimeoutCause(ctx, r.s.lease/4, errNoAnswer)
+	limited, cancel := within(ctx, r.s.lease/4)
 	defer cancel()
 	switch _, err := r.backend.Sync(limited, u); {
 	case err == nil:

@@ -49,7 +49,7 @@ func TestStatus_ReadsBackFromJSON(t *testing.T) {
 				require.Equal(t, leader, read.Leader)
 				require.Empty(t, read.Err)
 			} else {
-				require.Equal(t, "no answer within a quarter of the lease", read.Err)
+				require.Equal(t, "no answer within 3s", read.Err)
 			}
 		}
 	})

@@ -17,8 +17,9 @@
 //
 // A Sync is one statement, one transaction and one round trip. The pool may lead through
 // PgBouncer in transaction mode. A Sync waits for the Syncs of other replicas of its name,
-// for at most two seconds each time it waits for a lock. It holds no lock while the result
-// is sent, so a replica that is stopped or cut off holds up no other.
+// each time for at most half of the time that its context leaves it, and at most two
+// seconds. It holds no lock while the result is sent, so a replica that is stopped or cut
+// off holds up no other.
 //
 // Let a supervisor start PgBouncer again when it exits: version 1.18, as in Debian 12, may do
 // so when clients cancel queries of a server that hangs (pgbouncer/pgbouncer#801).

@@ -38,11 +38,12 @@ create table if not exists orchestrator_members (
 -- would hold the lock.
 --
 -- The result is a replica.View as JSON, with the transaction, or null if the member is
--- retired. p_server and p_transaction are those of the caller's last View.
+-- retired. p_server and p_transaction are those of the caller's last View. p_patience is
+-- how long to wait for a lock, in milliseconds, from 1.
 create or replace procedure orchestrator_sync_1(
   p_name text, p_id bigint, p_heartbeat bigint, p_lease bigint, p_draining boolean, p_passive boolean, p_record json,
   p_left bigint[], p_evict bigint[], p_evict_heartbeats bigint[], p_retire bigint[],
-  p_campaign bigint, p_epoch bigint, p_confirm text, p_server text, p_transaction xid8,
+  p_campaign bigint, p_epoch bigint, p_confirm text, p_server text, p_transaction xid8, p_patience int,
   inout result json)
 language plpgsql as $$
 declare
@@ -60,7 +61,7 @@ begin
     commit; -- of nothing: only a new transaction may have another isolation
     set transaction isolation level read committed;
   end if;
-  perform set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '2s', true),
+  perform set_config('synchronous_commit', 'on', true), set_config('lock_timeout', p_patience::text, true),
     set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true);
   this := pg_current_xact_id();
 

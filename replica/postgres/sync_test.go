@@ -131,6 +131,35 @@ func TestSync_Errors(t *testing.T) {
 	}
 }
 
+// A Sync that gives up must leave the connection as it is: a new one is expensive.
+func TestSync_KeepsTheConnectionWhileLocked(t *testing.T) {
+	s := pgtest.Start(t)
+	db := pool(t, s.URL(pgtest.User, "postgres"))
+	m := newMember(postgres.New(db, "pollers"), 1)
+	m.sync(t, nil)
+	backend := func() (pid int) {
+		require.NoError(t, db.QueryRow(t.Context(), "select pg_backend_pid()").Scan(&pid))
+		return pid
+	}
+	before := backend()
+	c, err := pgx.Connect(t.Context(), s.URL(pgtest.User, "postgres"))
+	require.NoError(t, err)
+	defer c.Close(t.Context())
+	_, err = c.Exec(t.Context(), "begin; select from orchestrator_tables for update")
+	require.NoError(t, err)
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = m.try(ctx, nil)
+		require.ErrorContains(t, err, "another transaction has locked the table")
+		require.NoError(t, ctx.Err())
+	}
+	_, err = c.Exec(t.Context(), "commit")
+	require.NoError(t, err)
+	require.Equal(t, before, backend())
+	m.sync(t, nil)
+}
+
 func TestSync_OnAStandby(t *testing.T) {
 	s := pgtest.Start(t)
 	newMember(postgres.New(pool(t, s.URL(pgtest.User, "postgres")), "pollers"), 1).sync(t, nil)
@@ -193,7 +222,7 @@ func TestB5_StoppedClients(t *testing.T) {
 	db := pool(t, s.URL(pgtest.User, "postgres"))
 	m := newMember(postgres.New(db, "pollers"), 1)
 	m.sync(t, nil)
-	const call = `call orchestrator_sync_1('pollers', 2, %d, 1, false, false, '{"id": "2", "name": "%s"}', '{}', '{}', '{}', '{}', 0, 0, '', '', '0', null)`
+	const call = `call orchestrator_sync_1('pollers', 2, %d, 1, false, false, '{"id": "2", "name": "%s"}', '{}', '{}', '{}', '{}', 0, 0, '', '', '0', 1000, null)`
 	_, err := db.Exec(t.Context(), fmt.Sprintf(call, 1, strings.Repeat("x", 1<<24))) // more than the kernel buffers
 	require.NoError(t, err)
 	query := &pgproto3.Query{String: fmt.Sprintf(call, 1, "late")}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -128,12 +129,18 @@ func (t *Table) call(ctx context.Context, u replica.Update) (*answer, error) {
 	// The simple protocol sends one message, which the server has completely or not at
 	// all. Of the extended protocol's several, a cut could let through only those that
 	// take the lock. It also lets PgBouncer give each Sync another connection.
+	conn, err := t.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
 	var raw []byte
-	err = t.pool.QueryRow(ctx, "call orchestrator_sync_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, null)",
+	err = conn.QueryRow(ctx, "call orchestrator_sync_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, null)",
 		pgx.QueryExecModeSimpleProtocol,
 		t.name, int64(u.Self.ID), int64(u.Self.Heartbeat), int64(u.Self.Lease), u.Self.Draining, u.Self.Passive, string(record),
 		signed(u.Left), signed(evict), signed(heartbeats), signed(u.Retire),
-		int64(u.Campaign), int64(u.Epoch), u.Confirm, last.Server, strconv.FormatUint(last.Transaction, 10)).Scan(&raw)
+		int64(u.Campaign), int64(u.Epoch), u.Confirm, last.Server, strconv.FormatUint(last.Transaction, 10),
+		patience(ctx).Milliseconds()).Scan(&raw)
 	if err != nil || raw == nil {
 		return nil, err
 	}
@@ -142,6 +149,20 @@ func (t *Table) call(ctx context.Context, u replica.Update) (*answer, error) {
 		return nil, fmt.Errorf("the result of orchestrator_sync_1: %w", err)
 	}
 	return a, nil
+}
+
+// patience returns how long a Sync may wait for a lock: half of what its context leaves, from
+// a millisecond to two seconds. The server must answer before the context ends, because pgx
+// then closes the connection. On a new one PostgreSQL plans each statement anew, while the
+// lock is held. On a busy machine Syncs that only give up after the context would so make
+// each other slower, until none succeeds.
+func patience(ctx context.Context) time.Duration {
+	const longest = 2 * time.Second
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return longest
+	}
+	return min(max(time.Until(deadline)/2, time.Millisecond), longest)
 }
 
 // signed returns numbers as PostgreSQL has them. Those above 2⁶³-1, which no Sync has
