@@ -299,7 +299,7 @@ func (d *demonstration) leave(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		p := d.workers[name]
 		err := d.until(ctx, func() error {
-			if !hasEnded(p) {
+			if !p.HasEnded() {
 				return fmt.Errorf("%s has not left", name)
 			}
 			return nil
@@ -315,15 +315,6 @@ func (d *demonstration) leave(ctx context.Context, names ...string) error {
 		d.log.Say("%s has left", name)
 	}
 	return nil
-}
-
-func hasEnded(p *stage.Process) bool {
-	select {
-	case <-p.Ended():
-		return true
-	default:
-		return false
-	}
 }
 
 // end makes the remaining workers leave. It kills those that take long.
@@ -359,7 +350,7 @@ func (d *demonstration) until(ctx context.Context, done func() error) error {
 			return errors.New("the manager has ended")
 		}
 		for name, p := range d.workers {
-			if hasEnded(p) && !d.leaving[name] {
+			if p.HasEnded() && !d.leaving[name] {
 				return errors.Join(fmt.Errorf("%s has ended", name), p.Err())
 			}
 		}

@@ -192,10 +192,10 @@ func (s *story) freeze(ctx context.Context) error {
 	}
 	s.log.Say("%s continues (SIGCONT): by its own clock its lease is over", leader)
 	p := s.fleet.processes[leader]
-	if err := s.until(ctx, leader+" has ended or runs tasks again", func() bool { return hasEnded(p) || s.even() }); err != nil {
+	if err := s.until(ctx, leader+" has ended or runs tasks again", func() bool { return p.HasEnded() || s.even() }); err != nil {
 		return err
 	}
-	if hasEnded(p) {
+	if p.HasEnded() {
 		if code := exitCode(p); code != exitExpired {
 			return fmt.Errorf("%s has ended with code %d", leader, code)
 		}
@@ -263,22 +263,13 @@ func (s *story) left(ctx context.Context, name string) error {
 // ended waits until a replica has ended and the journal knows it.
 func (s *story) ended(ctx context.Context, name string) error {
 	p := s.fleet.processes[name]
-	err := s.until(ctx, name+" has ended", func() bool { return hasEnded(p) && len(s.journal.runs(name)) == 0 })
+	err := s.until(ctx, name+" has ended", func() bool { return p.HasEnded() && len(s.journal.runs(name)) == 0 })
 	if err != nil {
 		return err
 	}
 	p.Stop()
 	delete(s.fleet.processes, name)
 	return nil
-}
-
-func hasEnded(p *stage.Process) bool {
-	select {
-	case <-p.Ended():
-		return true
-	default:
-		return false
-	}
 }
 
 // exitCode returns the exit code of a process that has ended; -1 after a signal.

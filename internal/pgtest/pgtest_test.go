@@ -19,20 +19,15 @@ func TestServer(t *testing.T) {
 	require.Equal(t, "on", s.SQL(db, "show fsync"))
 	s.SQL(db, "create table t (n int); insert into t values (1)")
 
-	t.Run("Crash", func(t *testing.T) {
-		s.Crash()
-		_, err := net.Dial("tcp", s.Addr())
-		require.Error(t, err)
-		s.Start()
-		require.Equal(t, "1", s.SQL(db, "select n from t"))
-	})
-	t.Run("Stop", func(t *testing.T) {
-		s.Stop()
-		_, err := net.Dial("tcp", s.Addr())
-		require.Error(t, err)
-		s.Start()
-		require.Equal(t, "1", s.SQL(db, "select n from t"))
-	})
+	for name, end := range map[string]func(){"Crash": s.Crash, "Stop": s.Stop} {
+		t.Run(name, func(t *testing.T) {
+			end()
+			_, err := net.Dial("tcp", s.Addr())
+			require.Error(t, err)
+			s.Start()
+			require.Equal(t, "1", s.SQL(db, "select n from t"))
+		})
+	}
 	t.Run("Pause", func(t *testing.T) {
 		s.Pause()
 		c, err := net.Dial("tcp", s.Addr())

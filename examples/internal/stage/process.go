@@ -98,6 +98,16 @@ func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 // output is written.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
+// HasEnded reports whether Ended is closed.
+func (p *Process) HasEnded() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // Err returns the error of a process that has ended, or nil if its code was 0.
 func (p *Process) Err() error { return p.err }
 
