@@ -174,10 +174,11 @@ type Backend interface {
 
 // Waiter is an optional interface of a Backend. Wait returns when a View may show
 // something new: a member that joined, left, drained or was removed, or another leader.
-// It also returns when ctx ends, and may return earlier, but not always at once: if it
-// cannot tell, it waits for ctx.
+// It may return earlier, but not always at once: if it cannot tell, it waits for ctx. After
+// an error the replica pauses before it calls Wait again, and logs the error unless ctx has
+// ended. Wait then returns as soon as it can tell again, since a change may have been missed.
 type Waiter interface {
-	Wait(ctx context.Context)
+	Wait(ctx context.Context) error
 }
 
 // Check returns an error that wraps orchestrator.ErrInvalid if no replica could have

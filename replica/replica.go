@@ -118,12 +118,7 @@ func (r *Replica) Run(ctx context.Context) error {
 		Attributes: r.s.attributes, Role: r.s.role,
 	}
 	if w, ok := r.backend.(Waiter); ok {
-		r.parts.Go(func() {
-			for serving.Err() == nil {
-				w.Wait(serving)
-				r.wake()
-			}
-		})
+		r.parts.Go(func() { r.watch(serving, w) })
 	}
 	r.public.pause(false)
 	err = r.loop(ctx, serving, served)
@@ -137,6 +132,27 @@ func (r *Replica) Run(ctx context.Context) error {
 		return fmt.Errorf("run replica: %w", err)
 	}
 	return nil
+}
+
+// watch wakes the loop when others have changed something, until ctx ends.
+func (r *Replica) watch(ctx context.Context, w Waiter) {
+	var failing loglimit.Limiter
+	retry := backoff.Backoff{First: time.Second, Longest: 30 * time.Second}
+	for {
+		err := w.Wait(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			retry.Reset()
+			r.wake()
+			continue
+		}
+		if omitted, ok := failing.Take(time.Now(), ""); ok {
+			r.log.Warn("cannot wait for changes: they are seen with the next heartbeat", "err", err, loglimit.Omitted(omitted))
+		}
+		retry.Wait(ctx)
+	}
 }
 
 // wake makes the loop look again at once.

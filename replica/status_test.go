@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,5 +170,30 @@ func TestStats(t *testing.T) {
 		require.Greater(t, a.SyncTime, testLease/4)
 		require.NotZero(t, a.FailedSyncs)
 		table.set(func() { table.cut["a"] = false })
+	})
+}
+
+// brokenWaiter is a backend whose Wait fails.
+type brokenWaiter struct {
+	replica.Backend
+	calls atomic.Int64
+}
+
+func (d *brokenWaiter) Wait(context.Context) error {
+	d.calls.Add(1)
+	return errors.New("the line is cut")
+}
+
+func TestWaiter_ErrorsAreLoggedAndPaused(t *testing.T) {
+	inBubble(t, 12, func(c *cluster, _ *faultyTable) {
+		backend := &brokenWaiter{Backend: c.backend}
+		c.backend = backend
+		c.start("a")
+		c.spread(2*testLease, map[string]int{"a": 12})
+		time.Sleep(time.Minute)
+		require.LessOrEqual(t, backend.calls.Load(), int64(12), "the pauses grow")
+		lines := strings.Count(c.log.String(), "cannot wait for changes: they are seen with the next heartbeat\" replica=a err=\"the line is cut\"")
+		require.Positive(t, lines)
+		require.LessOrEqual(t, lines, 2)
 	})
 }

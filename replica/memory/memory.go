@@ -119,13 +119,15 @@ func (c *contents) view() replica.View {
 }
 
 // Wait implements [replica.Waiter].
-func (t *Table) Wait(ctx context.Context) {
+func (t *Table) Wait(ctx context.Context) error {
 	t.mu.Lock()
 	changed := t.changed
 	t.mu.Unlock()
 	select {
 	case <-changed:
+		return nil
 	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

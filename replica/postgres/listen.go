@@ -2,12 +2,10 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/f8949c05/orchestrator/internal/backoff"
 )
 
 // WithListen lets replicas see changes at once. Otherwise they see them with their next
@@ -16,7 +14,8 @@ import (
 // transaction mode. Where the pool does not either, config may be pool.Config().ConnConfig.
 // WithListen copies it.
 //
-// A connection that fails is made again after a pause of up to 30 seconds.
+// The replica logs a connection that fails, and makes another one after a pause of up to 30
+// seconds.
 func WithListen(config *pgx.ConnConfig) Option {
 	return func(t *Table) { t.listen = &listener{config: config.Copy()} }
 }
@@ -32,50 +31,41 @@ type listener struct {
 
 // Wait implements [replica.Waiter]. Without [WithListen] it returns when ctx ends.
 // Otherwise it keeps its connection for the next call, until ctx ends.
-func (t *Table) Wait(ctx context.Context) {
+func (t *Table) Wait(ctx context.Context) error {
 	if t.listen == nil {
 		<-ctx.Done()
-		return
+		return context.Cause(ctx)
 	}
-	t.listen.wait(ctx, t.name)
+	if err := t.listen.wait(ctx, t.name); err != nil {
+		return fmt.Errorf("listen for changes of table %.100q: %w", t.name, oneLine{err})
+	}
+	return nil
 }
 
-func (l *listener) wait(ctx context.Context, name string) {
+func (l *listener) wait(ctx context.Context, name string) error {
 	conn := l.take()
-	if conn == nil {
-		if conn = l.connect(ctx); conn != nil {
-			l.keep(ctx, conn) // what has changed until now was not notified
+	listens := conn != nil
+	if !listens {
+		var err error
+		if conn, err = pgx.ConnectConfig(ctx, l.config); err != nil {
+			return err
 		}
-		return
+		if _, err = conn.Exec(ctx, "listen orchestrator"); err != nil {
+			closeNow(conn)
+			return err
+		}
 	}
-	for {
+	for listens { // otherwise what has changed until now was not notified
 		n, err := conn.WaitForNotification(ctx)
 		if err != nil {
 			closeNow(conn)
-			pause := backoff.Backoff{First: time.Second, Longest: time.Second}
-			pause.Wait(ctx) // something may end each connection at once
-			return
+			return err
 		}
 		if n.Payload == name {
-			l.keep(ctx, conn)
-			return
+			break
 		}
 	}
-}
-
-// connect returns a connection that listens, or nil when ctx has ended.
-func (l *listener) connect(ctx context.Context) *pgx.Conn {
-	retry := backoff.Backoff{First: time.Second, Longest: 30 * time.Second}
-	for ctx.Err() == nil {
-		conn, err := pgx.ConnectConfig(ctx, l.config)
-		if err == nil {
-			if _, err = conn.Exec(ctx, "listen orchestrator"); err == nil {
-				return conn
-			}
-			closeNow(conn)
-		}
-		retry.Wait(ctx)
-	}
+	l.keep(ctx, conn)
 	return nil
 }
 
