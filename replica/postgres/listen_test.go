@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/f8949c05/orchestrator/internal/pgtest"
@@ -85,17 +84,14 @@ func TestWait_WithoutListen(t *testing.T) {
 	require.ErrorIs(t, postgres.New(nil, "pollers").Wait(ctx), context.Canceled)
 }
 
-// Something ends each connection soon after it was made.
 func TestWait_ABrokenConnection(t *testing.T) {
 	s := pgtest.Start(t)
 	config, err := pgx.ParseConfig(s.URL(pgtest.User, "postgres"))
 	require.NoError(t, err)
-	config.AfterConnect = func(ctx context.Context, c *pgconn.PgConn) error {
-		return c.Exec(ctx, "set idle_session_timeout = '1ms'").Close()
-	}
 	table := postgres.New(nil, "pollers", postgres.WithListen(config))
 	for range 3 {
 		require.NoError(t, table.Wait(t.Context()), "it listens")
+		s.SQL("postgres", "select pg_terminate_backend(pid) from pg_stat_activity where query = 'listen orchestrator'")
 		require.ErrorContains(t, table.Wait(t.Context()), `listen for changes of table "pollers": `)
 	}
 	s.Stop()
