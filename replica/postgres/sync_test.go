@@ -242,9 +242,8 @@ func TestB5_StoppedClients(t *testing.T) {
 					return s.SQL("postgres", "select count(*) from pg_stat_activity where wait_event = 'ClientWrite'") == "1"
 				}, time.Minute, 10*time.Millisecond)
 			}
-			began := time.Now()
+			// A Sync that is held up fails after two seconds.
 			require.Len(t, m.sync(t, nil).Members, 2)
-			require.Less(t, time.Since(began), 2*time.Second)
 		})
 	}
 }
