@@ -135,8 +135,8 @@ func ContextWithApplied[T comparable](ctx context.Context, f func(Write[T])) con
 // Write is one element of what an [Applier] applies.
 type Write[T comparable] struct {
 	// Op is OpAdd or OpRemove.
-	Op   Op
-	Task T
+	Op   Op `json:"op"`
+	Task T  `json:"task"`
 }
 
 // Op is a kind of call to a worker.
@@ -168,6 +168,17 @@ func (op Op) String() string {
 
 // MarshalText returns what String does.
 func (op Op) MarshalText() ([]byte, error) { return []byte(op.String()), nil }
+
+// UnmarshalText reads what MarshalText writes for the kinds above.
+func (op *Op) UnmarshalText(text []byte) error {
+	for _, kind := range []Op{OpList, OpAdd, OpRemove, OpApply} {
+		if kind.String() == string(text) {
+			*op = kind
+			return nil
+		}
+	}
+	return invalid("the operation is %q", text)
+}
 
 // Pin declares, within a call of List, that the last n tasks of the returned list must
 // not move now: jobs that run to completion, completed or failed. They count towards the

@@ -13,17 +13,18 @@ import (
 // term. The zero value assumes none. The slices are only read.
 type Hypothesis[W, T comparable] struct {
 	// Drain and Undrain name workers on which DrainWorker or UndrainWorker is called.
-	Drain, Undrain []W
+	Drain   []W `json:"drain,omitempty"`
+	Undrain []W `json:"undrain,omitempty"`
 	// Silence names workers that do not answer.
-	Silence []W
+	Silence []W `json:"silence,omitempty"`
 	// Lose names workers that are declared lost, whatever the grace period and
 	// [WithMaxLoss] say.
-	Lose []W
+	Lose []W `json:"lose,omitempty"`
 	// AddWorkers are added or redefined. New ones answer without tasks.
-	AddWorkers []Worker[W]
+	AddWorkers []Worker[W] `json:"add_workers,omitempty"`
 	// AddTasks are added or redefined, and RemoveTasks removed.
-	AddTasks    []Task[T]
-	RemoveTasks []T
+	AddTasks    []Task[T] `json:"add_tasks,omitempty"`
+	RemoveTasks []T       `json:"remove_tasks,omitempty"`
 }
 
 // Plan returns what the next term would do if h came true, with outcome

@@ -13,7 +13,8 @@ import (
 )
 
 // Plan is what a term decided, with the outcomes once the term has ended. It does not
-// change afterwards, and its readers must not change its slices. It marshals to JSON;
+// change afterwards, and its readers must not change its slices. It marshals to JSON and
+// back, with errors as text; names must do so too, which strings do if they are UTF-8.
 // String returns a table.
 type Plan[W, T comparable] struct {
 	// Stats holds the figures of the term and its identity.
@@ -61,18 +62,21 @@ type Change[W, T comparable] struct {
 	Err error
 }
 
+// changeJSON is the JSON form of Change.
+type changeJSON[W, T comparable] struct {
+	Op      ChangeOp `json:"op"`
+	Reason  Reason   `json:"reason"`
+	Task    T        `json:"task"`
+	From    *W       `json:"from,omitempty"`
+	To      *W       `json:"to,omitempty"`
+	Outcome Outcome  `json:"outcome"`
+	Err     string   `json:"err,omitempty"`
+}
+
 // MarshalJSON omits the worker that a start or a stop does not have, and writes Err as
 // its text.
 func (c Change[W, T]) MarshalJSON() ([]byte, error) {
-	out := struct {
-		Op      ChangeOp `json:"op"`
-		Reason  Reason   `json:"reason"`
-		Task    T        `json:"task"`
-		From    *W       `json:"from,omitempty"`
-		To      *W       `json:"to,omitempty"`
-		Outcome Outcome  `json:"outcome"`
-		Err     string   `json:"err,omitempty"`
-	}{Op: c.Kind.Op, Reason: c.Kind.Reason, Task: c.Task, Outcome: c.Outcome, Err: errText(c.Err)}
+	out := changeJSON[W, T]{Op: c.Kind.Op, Reason: c.Kind.Reason, Task: c.Task, Outcome: c.Outcome, Err: errText(c.Err)}
 	if c.Kind.Op != Start {
 		out.From = &c.From
 	}
@@ -80,6 +84,19 @@ func (c Change[W, T]) MarshalJSON() ([]byte, error) {
 		out.To = &c.To
 	}
 	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (c *Change[W, T]) UnmarshalJSON(data []byte) error {
+	var in changeJSON[W, T]
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err
+	}
+	*c = Change[W, T]{
+		Kind: ChangeKind{in.Op, in.Reason}, Task: in.Task, From: valueOf(in.From), To: valueOf(in.To),
+		Outcome: in.Outcome, Err: textError(in.Err),
+	}
+	return nil
 }
 
 // ChangeKind is the operation and the reason of a change.
@@ -93,6 +110,16 @@ func (k ChangeKind) String() string { return string(k.Op) + "/" + string(k.Reaso
 
 // MarshalText returns what String does.
 func (k ChangeKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (k *ChangeKind) UnmarshalText(text []byte) error {
+	op, reason, ok := strings.Cut(string(text), "/")
+	if !ok {
+		return invalid("the kind of a change is %q: must be an operation, a slash and a reason", text)
+	}
+	*k = ChangeKind{ChangeOp(op), Reason(reason)}
+	return nil
+}
 
 // ChangeOp is the operation of a change.
 type ChangeOp string
@@ -180,18 +207,34 @@ type Waiting[W, T comparable] struct {
 	Named  bool
 }
 
+// waitingJSON is the JSON form of Waiting.
+type waitingJSON[W, T comparable] struct {
+	Task      T      `json:"task"`
+	Instances int    `json:"instances"`
+	Reason    Reason `json:"reason"`
+	Worker    *W     `json:"worker,omitempty"`
+}
+
 // MarshalJSON omits the worker if none is named.
 func (w Waiting[W, T]) MarshalJSON() ([]byte, error) {
-	out := struct {
-		Task      T      `json:"task"`
-		Instances int    `json:"instances"`
-		Reason    Reason `json:"reason"`
-		Worker    *W     `json:"worker,omitempty"`
-	}{Task: w.Task, Instances: w.Instances, Reason: w.Reason}
+	out := waitingJSON[W, T]{Task: w.Task, Instances: w.Instances, Reason: w.Reason}
 	if w.Named {
 		out.Worker = &w.Worker
 	}
 	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (w *Waiting[W, T]) UnmarshalJSON(data []byte) error {
+	var in waitingJSON[W, T]
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err
+	}
+	*w = Waiting[W, T]{
+		Task: in.Task, Instances: in.Instances, Reason: in.Reason,
+		Worker: valueOf(in.Worker), Named: in.Worker != nil,
+	}
+	return nil
 }
 
 // PauseKind is what a [Pause] applies to.
@@ -229,17 +272,20 @@ type Pause[W, T comparable] struct {
 	Err error
 }
 
+// pauseJSON is the JSON form of Pause.
+type pauseJSON[W, T comparable] struct {
+	Kind     PauseKind `json:"kind"`
+	Worker   *W        `json:"worker,omitempty"`
+	Task     *T        `json:"task,omitempty"`
+	Until    uint64    `json:"until_term"`
+	Failures int       `json:"failures"`
+	Err      string    `json:"err"`
+}
+
 // MarshalJSON omits the worker or task that the kind does not have, and writes Err as its
 // text.
 func (p Pause[W, T]) MarshalJSON() ([]byte, error) {
-	out := struct {
-		Kind     PauseKind `json:"kind"`
-		Worker   *W        `json:"worker,omitempty"`
-		Task     *T        `json:"task,omitempty"`
-		Until    uint64    `json:"until_term"`
-		Failures int       `json:"failures"`
-		Err      string    `json:"err"`
-	}{Kind: p.Kind, Until: p.Until, Failures: p.Failures, Err: errText(p.Err)}
+	out := pauseJSON[W, T]{Kind: p.Kind, Until: p.Until, Failures: p.Failures, Err: errText(p.Err)}
 	if p.hasWorker() {
 		out.Worker = &p.Worker
 	}
@@ -247,6 +293,27 @@ func (p Pause[W, T]) MarshalJSON() ([]byte, error) {
 		out.Task = &p.Task
 	}
 	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (p *Pause[W, T]) UnmarshalJSON(data []byte) error {
+	var in pauseJSON[W, T]
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err
+	}
+	*p = Pause[W, T]{
+		Kind: in.Kind, Worker: valueOf(in.Worker), Task: valueOf(in.Task),
+		Until: in.Until, Failures: in.Failures, Err: textError(in.Err),
+	}
+	return nil
+}
+
+// valueOf returns what p points to, or the zero value if p is nil.
+func valueOf[V any](p *V) (v V) {
+	if p != nil {
+		v = *p
+	}
+	return v
 }
 
 func (p *Pause[W, T]) hasWorker() bool { return p.Kind != PauseMoves }
@@ -279,19 +346,30 @@ func (s State) String() string {
 // MarshalText returns what String does.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
+// UnmarshalText reads what MarshalText writes.
+func (s *State) UnmarshalText(text []byte) error {
+	for _, state := range []State{Silent, Answering, Lost} {
+		if state.String() == string(text) {
+			*s = state
+			return nil
+		}
+	}
+	return invalid("the state of a worker is %q", text)
+}
+
 // WorkerState is a worker as the last term left it.
 type WorkerState[W, T comparable] struct {
-	Name W
+	Name W `json:"name"`
 	// Tasks is the worker's last answer with the writes that it has acknowledged since,
 	// each task once. It is empty for a lost worker. The slice is a copy.
-	Tasks []T
+	Tasks []T `json:"tasks"`
 	// LastTasks holds the tasks that a lost worker had. It is nil for other workers.
-	LastTasks []T
-	State     State
+	LastTasks []T   `json:"last_tasks,omitempty"`
+	State     State `json:"state"`
 	// Draining reports whether the worker drains.
-	Draining bool
+	Draining bool `json:"draining,omitempty"`
 	// LastAnswer is the time of its last answer, zero if it never answered.
-	LastAnswer time.Time
+	LastAnswer time.Time `json:"last_answer,omitzero"`
 }
 
 // planShown bounds how many rows of each table String writes.

@@ -2,6 +2,8 @@ package orchestrator
 
 import (
 	"encoding/json"
+	"errors"
+	"strings"
 	"time"
 )
 
@@ -64,6 +66,21 @@ func (s TermStats) MarshalJSON() ([]byte, error) {
 		plain
 		Err string `json:"err,omitempty"`
 	}{plain(s), errText(s.Err)})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (s *TermStats) UnmarshalJSON(data []byte) error {
+	type plain TermStats
+	var in struct {
+		plain
+		Err string `json:"err"`
+	}
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err
+	}
+	*s = TermStats(in.plain)
+	s.Err = textError(in.Err)
+	return nil
 }
 
 // WorkerStats counts the workers of a term. Answering, Silent and Lost add up
@@ -151,9 +168,20 @@ func (d *Durations) observe(took time.Duration) {
 	}
 }
 
+// errText returns the text of an error for JSON, or "" if it is nil. Bytes that are not
+// UTF-8 are replaced here, because encoding/json writes the replacement in another form
+// than it writes the same character once it was read.
 func errText(err error) string {
 	if err == nil {
 		return ""
 	}
-	return err.Error()
+	return strings.ToValidUTF8(err.Error(), "\ufffd")
+}
+
+// textError returns an error with a text, or nil if the text is empty.
+func textError(text string) error {
+	if text == "" {
+		return nil
+	}
+	return errors.New(text)
 }

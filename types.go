@@ -11,20 +11,20 @@ import (
 
 // Task is an expected task and its settings.
 type Task[T comparable] struct {
-	Name T
+	Name T `json:"name"`
 	// Instances is the number of workers that run the task at the same time, one
 	// instance each; 0 means 1.
-	Instances int
+	Instances int `json:"instances,omitempty"`
 	// Handoff is the order of the two halves of a move. The zero value takes that of
 	// [WithHandoff].
-	Handoff Handoff
+	Handoff Handoff `json:"handoff,omitempty"`
 }
 
 // TaskSettings holds the settings of a task without its name, for packages that store
 // tasks. The zero value is one instance with the handoff of [WithHandoff].
 type TaskSettings struct {
-	Instances int // as in [Task]
-	Handoff   Handoff
+	Instances int     `json:"instances,omitempty"` // as in [Task]
+	Handoff   Handoff `json:"handoff,omitempty"`
 }
 
 // Check returns an error that wraps [ErrInvalid] if no task can have the settings.
@@ -42,55 +42,40 @@ func (s TaskSettings) Normalized() TaskSettings {
 	return s
 }
 
-// taskSettingsJSON is the JSON form of TaskSettings, without the default values.
-type taskSettingsJSON struct {
-	Instances int    `json:"instances,omitempty"`
-	Handoff   string `json:"handoff,omitempty"`
-}
-
 // MarshalJSON returns an object with the settings that differ from the default, such
 // as {"instances":2,"handoff":"start then stop"}.
 func (s TaskSettings) MarshalJSON() ([]byte, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	j := taskSettingsJSON{Instances: s.Instances}
-	if s.Handoff != HandoffDefault {
-		j.Handoff = s.Handoff.String()
+	type plain TaskSettings
+	if s.Instances == 1 {
+		s.Instances = 0
 	}
-	return json.Marshal(j)
+	return json.Marshal(plain(s))
 }
 
 // UnmarshalJSON reads such an object. It ignores unknown fields and sets Instances
 // to at least 1. If it fails, s is unchanged.
 func (s *TaskSettings) UnmarshalJSON(data []byte) error {
-	var j taskSettingsJSON
-	if err := json.Unmarshal(data, &j); err != nil {
+	type plain TaskSettings
+	var in plain
+	if err := json.Unmarshal(data, &in); err != nil {
 		return err
 	}
-	read := TaskSettings{Instances: j.Instances}
-	switch j.Handoff {
-	case "", HandoffDefault.String():
-	case StopThenStart.String():
-		read.Handoff = StopThenStart
-	case StartThenStop.String():
-		read.Handoff = StartThenStop
-	default:
-		return invalid("handoff is %q", j.Handoff)
-	}
-	if err := read.Check(); err != nil {
+	if err := TaskSettings(in).Check(); err != nil {
 		return err
 	}
-	*s = read.Normalized()
+	*s = TaskSettings(in).Normalized()
 	return nil
 }
 
 // Worker is an expected worker and its settings.
 type Worker[W comparable] struct {
-	Name W
+	Name W `json:"name"`
 	// Draining makes the worker's tasks move away. A worker drains if this is true or
 	// after [Orchestrator.DrainWorker].
-	Draining bool
+	Draining bool `json:"draining,omitempty"`
 }
 
 // Handoff is the order of the two halves of a move.
@@ -119,6 +104,21 @@ func (h Handoff) String() string {
 		return "start then stop"
 	}
 	return fmt.Sprintf("handoff(%d)", uint8(h))
+}
+
+// MarshalText returns what String does, and an error for a value that is not one of the
+// constants.
+func (h Handoff) MarshalText() ([]byte, error) { return []byte(h.String()), h.check() }
+
+// UnmarshalText reads what MarshalText writes. An empty text is [HandoffDefault].
+func (h *Handoff) UnmarshalText(text []byte) error {
+	for _, handoff := range []Handoff{HandoffDefault, StopThenStart, StartThenStop} {
+		if handoff.String() == string(text) || handoff == HandoffDefault && len(text) == 0 {
+			*h = handoff
+			return nil
+		}
+	}
+	return invalid("handoff is %q", text)
 }
 
 func (h Handoff) check() error {

@@ -41,9 +41,9 @@ const (
 )
 
 type taskJSON struct {
-	Revision  int64                `json:"revision"`
-	Instances int                  `json:"instances"`
-	Handoff   orchestrator.Handoff `json:"handoff,omitempty"`
+	Revision  int64 `json:"revision"`
+	Instances int   `json:"instances"`
+	Handoff   uint8 `json:"handoff,omitempty"`
 }
 
 type failedJSON struct {
@@ -114,7 +114,9 @@ func (r *Records) Encode() map[string][]byte {
 	return values
 }
 
-func headOf(i Item) taskJSON { return taskJSON{i.Revision, i.Settings.Instances, i.Settings.Handoff} }
+func headOf(i Item) taskJSON {
+	return taskJSON{i.Revision, i.Settings.Instances, uint8(i.Settings.Handoff)}
+}
 
 func withContent(head any, content []byte) []byte {
 	return append(append(encodeJSON(head), '\n'), content...)
@@ -209,7 +211,7 @@ func decodeHead(value []byte, j any) (content []byte, err error) {
 }
 
 func (j taskJSON) task(name string, content []byte) (*Task, error) {
-	s := orchestrator.TaskSettings{Instances: j.Instances, Handoff: j.Handoff}
+	s := orchestrator.TaskSettings{Instances: j.Instances, Handoff: orchestrator.Handoff(j.Handoff)}
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
