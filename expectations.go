@@ -5,6 +5,7 @@ package orchestrator
 
 import (
 	"fmt"
+	"iter"
 	"reflect"
 	"slices"
 
@@ -117,13 +118,19 @@ func (t *taskTable[T]) replace(tasks []Task[T]) bool {
 
 // list returns the expected tasks, by number.
 func (t *taskTable[T]) list() []Task[T] {
-	tasks := make([]Task[T], 0, t.expected)
-	for i := range t.defs {
-		if def := &t.defs[i]; def.instances > 0 {
-			tasks = append(tasks, Task[T]{Name: def.name, Instances: int(def.instances), Handoff: def.handoff})
+	return slices.AppendSeq(make([]Task[T], 0, t.expected), expectedOf(t.defs))
+}
+
+// expectedOf yields the expected tasks among defs.
+func expectedOf[T comparable](defs []taskDef[T]) iter.Seq[Task[T]] {
+	return func(yield func(Task[T]) bool) {
+		for i := range defs {
+			def := &defs[i]
+			if def.instances > 0 && !yield(Task[T]{Name: def.name, Instances: int(def.instances), Handoff: def.handoff}) {
+				return
+			}
 		}
 	}
-	return tasks
 }
 
 // snapshot brings e up to date, and reports whether the expected tasks changed since the

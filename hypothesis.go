@@ -115,7 +115,7 @@ func (h *Hypothesis[W, T]) applyTo(t *memberTable[W]) error {
 type supposition[W, T comparable] struct {
 	o       *Orchestrator[W, T]
 	now     time.Time
-	last    *result[W, T]
+	last    *Snapshot[W, T]
 	table   taskTable[T]
 	fleet   *term.Fleet
 	workers []*worker[W, T] // of fleet, in its order
@@ -123,7 +123,7 @@ type supposition[W, T comparable] struct {
 
 // suppose makes the fleet from the members and their results of the last term.
 func (s *supposition[W, T]) suppose(names []W, members []term.Member) {
-	s.fleet = s.last.snapshot.Suppose(s.o.cfg.term(), members, s.now,
+	s.fleet = s.last.fleet.Suppose(s.o.cfg.term(), members, s.now,
 		func(task int32) int32 { return s.table.id(s.last.names[task]) },
 		func(i int) (ids []int32) {
 			for _, name := range s.last.tasks(i) {
@@ -164,7 +164,7 @@ func (s *supposition[W, T]) plan(massLoss bool) Plan[W, T] {
 	var expect term.Tasks
 	s.table.snapshot(&expect, s.o.cfg.handoff)
 	t := &termRun[W, T]{
-		id:    Term{Epoch: s.o.cfg.epoch, Number: s.last.number + 1},
+		id:    Term{Epoch: s.o.cfg.epoch, Number: s.last.plan.Stats.Term.Number + 1},
 		fleet: s.fleet, workers: s.workers, expect: &expect, names: s.table.names,
 	}
 	now := term.Moment{Term: t.id.Number, Time: s.now}

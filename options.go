@@ -90,6 +90,36 @@ func newConfig(opts []Option) (config, error) {
 	return c, errors.Join(errs...)
 }
 
+// Config holds the options in force, with the defaults resolved.
+type Config struct {
+	CommunicatorTimeout time.Duration `json:"communicator_timeout_ns"`
+	Concurrency         int           `json:"concurrency"`
+	// GracePeriod is [HoldUntilRemoved] if silent workers are never declared lost. The
+	// default depends on Every.
+	GracePeriod time.Duration `json:"grace_period_ns"`
+	Handoff     Handoff       `json:"handoff"`
+	// MaxMoves is -1 without a limit.
+	MaxMoves int           `json:"max_moves"`
+	MaxLoss  float64       `json:"max_loss"`
+	Settle   time.Duration `json:"settle_ns"`
+	Epoch    uint64        `json:"epoch"`
+	MaxPause time.Duration `json:"max_pause_ns"`
+	Seed     uint64        `json:"seed"`
+	DryRun   bool          `json:"dry_run"`
+	// Every is the interval of [Orchestrator.Run], and 0 while Run does not run.
+	Every time.Duration `json:"every_ns"`
+}
+
+// Config returns the options in force. It never blocks.
+func (o *Orchestrator[W, T]) Config() Config {
+	c := &o.cfg
+	return Config{
+		CommunicatorTimeout: c.timeout, Concurrency: c.concurrency, GracePeriod: o.grace(), Handoff: c.handoff,
+		MaxMoves: c.maxMoves, MaxLoss: c.maxLoss, Settle: c.settle, Epoch: c.epoch, MaxPause: c.maxPause,
+		Seed: c.seed, DryRun: c.dryRun, Every: time.Duration(o.tick.Load()),
+	}
+}
+
 // CheckOptions returns the error that [New] would return for opts: all problems with them,
 // joined. Use it to check options early if New is called later, such as after an election.
 func CheckOptions(opts ...Option) error {

@@ -26,20 +26,22 @@ type Orchestrator[W, T comparable] struct {
 	// changed holds a token while there is a change that Run has not seen.
 	changed chan struct{}
 
-	// mu guards tasks and members. It is held briefly, and never during a call to the
-	// Communicator.
-	mu      sync.Mutex
-	tasks   taskTable[T]
-	members memberTable[W]
+	// mu guards the fields up to observers. It is held briefly, and never during a call
+	// to the Communicator.
+	mu        sync.Mutex
+	tasks     taskTable[T]
+	members   memberTable[W]
+	observers []*observer[W, T] // replaced, never changed in place
 
 	// turn holds a token while a term is under way. The goroutine that put it there
-	// owns the fields up to expect.
+	// owns the fields up to expected.
 	turn           chan struct{}
 	number         uint64
 	fleet          *term.Fleet
 	workers        []*worker[W, T] // of fleet, in its order
 	workersVersion uint64          // the version of members that workers was made from
 	expect         term.Tasks
+	expected       []taskDef[T] // as of expect; shared with snapshots, so never changed in place
 
 	tick atomic.Int64 // the ticker of Run, as a time.Duration; 0 without Run
 
@@ -48,7 +50,7 @@ type Orchestrator[W, T comparable] struct {
 	failing            struct{ moves, tasks, neverAnswered loglimit.Limiter }
 
 	inflight inflight[W, T]
-	last     atomic.Pointer[result[W, T]]
+	last     atomic.Pointer[Snapshot[W, T]]
 }
 
 // New returns an orchestrator that reaches the workers through c. The error joins all
@@ -255,29 +257,6 @@ func (o *Orchestrator[W, T]) signal(changed bool) {
 	case o.changed <- struct{}{}:
 	default: // already notified
 	}
-}
-
-// LastActual returns the workers as the last term of NextTerm left them: each with its
-// last answer and the writes that it has acknowledged since. It returns nil before the
-// first term. The caller owns the result. LastActual never blocks, even during a term.
-func (o *Orchestrator[W, T]) LastActual() []WorkerState[W, T] {
-	last := o.last.Load()
-	if last == nil {
-		return nil
-	}
-	return last.actual()
-}
-
-// LastPlan returns the plan of the last term of NextTerm: its statistics, and every
-// change and omission with its reason and outcome. It returns the zero Plan before the
-// first term. Its slices are shared and must not be changed. LastPlan never blocks, even
-// during a term.
-func (o *Orchestrator[W, T]) LastPlan() Plan[W, T] {
-	last := o.last.Load()
-	if last == nil {
-		return Plan[W, T]{}
-	}
-	return last.plan
 }
 
 // takeTurn waits until no other term is under way.

@@ -51,6 +51,7 @@ func (o *Orchestrator[W, T]) NextTerm(ctx context.Context) error {
 	for _, f := range o.cfg.stats {
 		f(t.stats)
 	}
+	o.observe(r)
 	return err
 }
 
@@ -135,6 +136,9 @@ func (t *termRun[W, T]) update() {
 	o := t.o
 	o.mu.Lock()
 	tasksChanged := o.tasks.snapshot(&o.expect, o.cfg.handoff)
+	if tasksChanged {
+		o.expected = slices.Clone(o.tasks.defs)
+	}
 	membersChanged := o.workersVersion != o.members.version
 	var names []W
 	var members []term.Member

@@ -1,90 +1,27 @@
 package orchestrator
 
-// The end of a term: its result, from which LastPlan, LastActual and Plan read.
+// The end of a term: the snapshot that it leaves.
 
 import (
-	"slices"
 	"time"
 
 	"github.com/f8949c05/orchestrator/internal/handover"
 	"github.com/f8949c05/orchestrator/internal/term"
 )
 
-// result is the outcome of a term. It does not change once it is published.
-type result[W, T comparable] struct {
-	plan     Plan[W, T]
-	number   uint64
-	snapshot *term.Snapshot
-	workers  []workerResult[W, T] // of snapshot, in its order
-	names    map[int32]T          // of the tasks in snapshot
-}
-
-// workerResult is the names in a worker's result, in a form that is cheap to make: its
-// answer, and the writes acknowledged since.
-type workerResult[W, T comparable] struct {
-	name  W
-	list  []T
-	acked []Write[T]
-}
-
-func (r *result[W, T]) actual() []WorkerState[W, T] {
-	states := make([]WorkerState[W, T], len(r.workers))
-	for i := range r.workers {
-		w, s := &r.snapshot.Workers[i], &states[i]
-		*s = WorkerState[W, T]{Name: r.workers[i].name, State: State(w.State), Draining: w.Draining}
-		if w.Heard {
-			s.LastAnswer = w.Since
-		}
-		if s.State == Lost {
-			s.LastTasks = r.tasks(i)
-		} else {
-			s.Tasks = r.tasks(i)
-		}
-	}
-	return states
-}
-
-// tasks returns the tasks of the worker at an index, each once.
-func (r *result[W, T]) tasks(i int) []T {
-	w := &r.workers[i]
-	if !r.snapshot.Workers[i].Repeats && len(w.acked) == 0 {
-		return slices.Clone(w.list)
-	}
-	runs := make(map[T]bool, len(w.list)+len(w.acked))
-	tasks := make([]T, 0, len(w.list)+len(w.acked))
-	put := func(t T) {
-		if _, known := runs[t]; !known {
-			tasks = append(tasks, t)
-		}
-		runs[t] = true
-	}
-	for _, t := range w.list {
-		put(t)
-	}
-	for _, write := range w.acked {
-		if write.Op == OpAdd {
-			put(write.Task)
-		} else {
-			runs[write.Task] = false
-		}
-	}
-	return slices.DeleteFunc(tasks, func(t T) bool { return !runs[t] })
-}
-
-// publish returns the result of the term, from which LastPlan, LastActual and Plan
-// start, and completes the statistics. It takes O(workers + changes + waiting) and
+// publish returns the snapshot of the term, and completes the statistics. It takes O(workers + changes + waiting) and
 // O(pauses · log(pauses)). It copies no list.
-func (t *termRun[W, T]) publish(err error) *result[W, T] {
+func (t *termRun[W, T]) publish(err error) *Snapshot[W, T] {
 	t.stats.Err = err
 	t.count()
-	r := &result[W, T]{
-		number: t.id.Number, snapshot: t.fleet.Snapshot(&t.decision, t.expect, t.id.Number),
+	r := &Snapshot[W, T]{
+		fleet: t.fleet.Snapshot(&t.decision, t.expect, t.id.Number), expected: t.o.expected,
 		workers: make([]workerResult[W, T], len(t.workers)), names: make(map[int32]T),
 	}
 	for i, w := range t.workers {
 		r.workers[i] = workerResult[W, T]{name: w.name, list: w.list, acked: w.acked}
 	}
-	tasks := r.snapshot.Tasks()
+	tasks := r.fleet.Tasks()
 	for i, name := range t.names(len(tasks), func(i int) int32 { return tasks[i] }) {
 		r.names[tasks[i]] = name
 	}

@@ -22,6 +22,7 @@ import (
 // jsonTypes holds a value of every exported type that marshals to JSON.
 var jsonTypes = []any{
 	orchestrator.CallStats{},
+	orchestrator.Config{},
 	orchestrator.Change[string, int]{},
 	orchestrator.ChangeKind{},
 	orchestrator.ChangeOp(""),
@@ -48,7 +49,7 @@ var jsonTypes = []any{
 
 // noJSON holds the other exported types: interfaces, errors, and an orchestrator.
 var noJSON = []string{
-	"Applier", "CallError", "Communicator", "HandoffOption", "Option", "Orchestrator", "TaskOption", "TermError", "WorkerOption",
+	"Applier", "CallError", "Communicator", "HandoffOption", "Option", "Orchestrator", "Snapshot", "TaskOption", "TermError", "WorkerOption",
 }
 
 // TestD18_EveryType checks that jsonTypes is complete.
