@@ -30,6 +30,12 @@ func (w WorkerID) String() string { return w.Name }
 // MarshalText returns the name, which also represents a WorkerID in JSON.
 func (w WorkerID) MarshalText() ([]byte, error) { return []byte(w.Name), nil }
 
+// UnmarshalText sets the name, and nothing else: the text has no more.
+func (w *WorkerID) UnmarshalText(text []byte) error {
+	*w = WorkerID{Name: string(text)}
+	return nil
+}
+
 // MemberState describes a worker that is a member.
 type MemberState struct {
 	WorkerID
@@ -39,15 +45,28 @@ type MemberState struct {
 	Attributes map[string]string // set with WithAttributes; read-only
 }
 
+// memberStateJSON is the JSON form of MemberState.
+type memberStateJSON struct {
+	Name        string            `json:"name"`
+	Incarnation int64             `json:"incarnation"`
+	Draining    bool              `json:"draining"`
+	Attributes  map[string]string `json:"attributes,omitempty"`
+}
+
 // MarshalJSON returns a JSON object. Without it, the promoted MarshalText of WorkerID
 // would reduce the state to a name.
 func (m MemberState) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Name        string            `json:"name"`
-		Incarnation int64             `json:"incarnation"`
-		Draining    bool              `json:"draining"`
-		Attributes  map[string]string `json:"attributes,omitempty"`
-	}{m.Name, m.Incarnation, m.Draining, m.Attributes})
+	return json.Marshal(memberStateJSON{m.Name, m.Incarnation, m.Draining, m.Attributes})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (m *MemberState) UnmarshalJSON(data []byte) error {
+	var in memberStateJSON
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err
+	}
+	*m = MemberState{WorkerID{in.Name, in.Incarnation}, in.Draining, in.Attributes}
+	return nil
 }
 
 // memberValue is the value of a member's key.

@@ -135,6 +135,9 @@ func TestMemberState_InJSON(t *testing.T) {
 	text, err := json.Marshal(m)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"name": "w", "incarnation": 7, "draining": true, "attributes": {"zone": "a"}}`, string(text))
+	var read etcd.MemberState
+	require.NoError(t, json.Unmarshal(text, &read))
+	require.Equal(t, m, read)
 }
 
 // told records the calls of an orchestrator's methods.

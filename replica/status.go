@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,7 +14,7 @@ import (
 )
 
 // Status describes a replica, for people and for monitoring. Its JSON reads back into a
-// Status, except the plan.
+// Status.
 type Status struct {
 	Name    string `json:"name"`
 	ID      uint64 `json:"id,string"`
@@ -39,15 +38,6 @@ type Status struct {
 	// Plan is the last plan of a replica that leads; nil for others and before the first
 	// term.
 	Plan *orchestrator.Plan[grpc.WorkerID, string] `json:"plan,omitempty"`
-}
-
-// UnmarshalJSON reads the JSON of a Status. It ignores the plan.
-func (s *Status) UnmarshalJSON(data []byte) error {
-	type plain Status
-	return json.Unmarshal(data, &struct {
-		*plain
-		Plan json.RawMessage `json:"plan"`
-	}{plain: (*plain)(s)})
 }
 
 // TaskStatus is a task that a replica runs; see worker.TaskStatus.
@@ -143,7 +133,8 @@ func (r *Replica) Status() Status {
 		s.Tasks = append(s.Tasks, taskStatus(t))
 	}
 	if o != nil {
-		if plan := o.LastPlan(); plan.Stats.Term.Number > 0 {
+		if last := o.Last(); last != nil {
+			plan := last.Plan()
 			s.Plan = &plan
 		}
 	}

@@ -250,3 +250,9 @@ func (w WorkerID) String() string { return w.Name }
 
 // MarshalText returns the name, which also represents a WorkerID in JSON.
 func (w WorkerID) MarshalText() ([]byte, error) { return []byte(w.Name), nil }
+
+// UnmarshalText sets the name, and nothing else: the text has no more.
+func (w *WorkerID) UnmarshalText(text []byte) error {
+	*w = WorkerID{Name: string(text)}
+	return nil
+}

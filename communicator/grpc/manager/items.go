@@ -93,17 +93,39 @@ type MemberState struct {
 	Failing time.Time
 }
 
+// memberStateJSON is the JSON form of MemberState.
+type memberStateJSON struct {
+	Name        string    `json:"name"`
+	Incarnation uint64    `json:"incarnation"`
+	Address     string    `json:"address"`
+	Lease       string    `json:"lease"`
+	Draining    bool      `json:"draining"`
+	Heard       time.Time `json:"heard,omitzero"`
+	Until       time.Time `json:"until,omitzero"`
+	Failing     time.Time `json:"failing,omitzero"`
+}
+
 // MarshalJSON returns a JSON object, with the lease as text and without zero times.
 // Without this method, the promoted MarshalText of WorkerID would reduce it to a name.
 func (m MemberState) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Name        string    `json:"name"`
-		Incarnation uint64    `json:"incarnation"`
-		Address     string    `json:"address"`
-		Lease       string    `json:"lease"`
-		Draining    bool      `json:"draining"`
-		Heard       time.Time `json:"heard,omitzero"`
-		Until       time.Time `json:"until,omitzero"`
-		Failing     time.Time `json:"failing,omitzero"`
-	}{m.Name, m.Incarnation, m.Address, m.Lease.String(), m.Draining, m.Heard, m.Until, m.Failing})
+	return json.Marshal(memberStateJSON{
+		m.Name, m.Incarnation, m.Address, m.Lease.String(), m.Draining, m.Heard, m.Until, m.Failing,
+	})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (m *MemberState) UnmarshalJSON(data []byte) error {
+	var in memberStateJSON
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err
+	}
+	lease, err := time.ParseDuration(in.Lease)
+	if err != nil {
+		return err
+	}
+	*m = MemberState{
+		WorkerID: communicator.WorkerID{Name: in.Name, Incarnation: in.Incarnation}, Address: in.Address,
+		Lease: lease, Draining: in.Draining, Heard: in.Heard, Until: in.Until, Failing: in.Failing,
+	}
+	return nil
 }

@@ -235,6 +235,9 @@ func TestMemberState_InJSON(t *testing.T) {
 	text, err := json.Marshal(m)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"name": "w", "incarnation": 7, "address": "host:1", "lease": "10s", "draining": true, "heard": "1970-01-01T00:00:00Z"}`, string(text))
+	var read MemberState
+	require.NoError(t, json.Unmarshal(text, &read))
+	require.Equal(t, m, read)
 }
 
 // completeAs sends completions in the name of a worker.
