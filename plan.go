@@ -57,6 +57,14 @@ type Change[W, T comparable] struct {
 	To W
 	// Outcome is how the change ended.
 	Outcome Outcome
+	// Began is when its first call began, and Took how long after that its last call was
+	// answered or given up. They are zero if no call was made.
+	Began time.Time
+	Took  time.Duration
+	// Gap is how long a move left its instance stopped: from the acknowledged stop to the
+	// acknowledged start, on either worker. If the term started it on neither, Gap ends
+	// with the writes of the term, and the instance is missing.
+	Gap time.Duration
 	// Err is the cause if the change did not succeed. It is nil if the change succeeded
 	// or was only planned.
 	Err error
@@ -70,13 +78,20 @@ type changeJSON[W, T comparable] struct {
 	From    *W       `json:"from,omitempty"`
 	To      *W       `json:"to,omitempty"`
 	Outcome Outcome  `json:"outcome"`
-	Err     string   `json:"err,omitempty"`
+
+	Began time.Time     `json:"began,omitzero"`
+	Took  time.Duration `json:"took_ns,omitempty"`
+	Gap   time.Duration `json:"gap_ns,omitempty"`
+	Err   string        `json:"err,omitempty"`
 }
 
 // MarshalJSON omits the worker that a start or a stop does not have, and writes Err as
 // its text.
 func (c Change[W, T]) MarshalJSON() ([]byte, error) {
-	out := changeJSON[W, T]{Op: c.Kind.Op, Reason: c.Kind.Reason, Task: c.Task, Outcome: c.Outcome, Err: errText(c.Err)}
+	out := changeJSON[W, T]{
+		Op: c.Kind.Op, Reason: c.Kind.Reason, Task: c.Task, Outcome: c.Outcome,
+		Began: c.Began, Took: c.Took, Gap: c.Gap, Err: errText(c.Err),
+	}
 	if c.Kind.Op != Start {
 		out.From = &c.From
 	}
@@ -94,7 +109,7 @@ func (c *Change[W, T]) UnmarshalJSON(data []byte) error {
 	}
 	*c = Change[W, T]{
 		Kind: ChangeKind{in.Op, in.Reason}, Task: in.Task, From: valueOf(in.From), To: valueOf(in.To),
-		Outcome: in.Outcome, Err: textError(in.Err),
+		Outcome: in.Outcome, Began: in.Began, Took: in.Took, Gap: in.Gap, Err: textError(in.Err),
 	}
 	return nil
 }
@@ -357,19 +372,65 @@ func (s *State) UnmarshalText(text []byte) error {
 	return invalid("the state of a worker is %q", text)
 }
 
-// WorkerState is a worker as the last term left it.
+// WorkerState is a worker as a term left it.
 type WorkerState[W, T comparable] struct {
-	Name W `json:"name"`
+	Name W
 	// Tasks is the worker's last answer with the writes that it has acknowledged since,
-	// each task once. It is empty for a lost worker. The slice is a copy.
-	Tasks []T `json:"tasks"`
+	// each task once. It is empty for a lost worker.
+	Tasks []T
 	// LastTasks holds the tasks that a lost worker had. It is nil for other workers.
-	LastTasks []T   `json:"last_tasks,omitempty"`
-	State     State `json:"state"`
-	// Draining reports whether the worker drains.
-	Draining bool `json:"draining,omitempty"`
-	// LastAnswer is the time of its last answer, zero if it never answered.
-	LastAnswer time.Time `json:"last_answer,omitzero"`
+	LastTasks []T
+	State     State
+	// Since and SinceTerm are the start and the number of the first of the consecutive
+	// terms that found the worker in this state.
+	Since     time.Time
+	SinceTerm uint64
+	// Err is why the term has no answer of a silent, late or lost worker. It is nil if
+	// the worker answered.
+	Err error
+	// Draining reports whether the worker drains, and Quarantined whether it receives no
+	// tasks because it failed to start some.
+	Draining, Quarantined bool
+	// LastAnswer is the time of its last answer, zero if it never answered, and ListTook
+	// the duration of that call.
+	LastAnswer time.Time
+	ListTook   time.Duration
+}
+
+// workerStateJSON is the JSON form of WorkerState.
+type workerStateJSON[W, T comparable] struct {
+	Name        W             `json:"name"`
+	Tasks       []T           `json:"tasks"`
+	LastTasks   []T           `json:"last_tasks,omitempty"`
+	State       State         `json:"state"`
+	Since       time.Time     `json:"since"`
+	SinceTerm   uint64        `json:"since_term"`
+	Err         string        `json:"err,omitempty"`
+	Draining    bool          `json:"draining,omitempty"`
+	Quarantined bool          `json:"quarantined,omitempty"`
+	LastAnswer  time.Time     `json:"last_answer,omitzero"`
+	ListTook    time.Duration `json:"list_took_ns,omitempty"`
+}
+
+// MarshalJSON writes Err as its text.
+func (w WorkerState[W, T]) MarshalJSON() ([]byte, error) {
+	return json.Marshal(workerStateJSON[W, T]{
+		w.Name, w.Tasks, w.LastTasks, w.State, w.Since, w.SinceTerm, errText(w.Err),
+		w.Draining, w.Quarantined, w.LastAnswer, w.ListTook,
+	})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (w *WorkerState[W, T]) UnmarshalJSON(data []byte) error {
+	var in workerStateJSON[W, T]
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err
+	}
+	*w = WorkerState[W, T]{
+		in.Name, in.Tasks, in.LastTasks, in.State, in.Since, in.SinceTerm, textError(in.Err),
+		in.Draining, in.Quarantined, in.LastAnswer, in.ListTook,
+	}
+	return nil
 }
 
 // planShown bounds how many rows of each table String writes.

@@ -28,6 +28,7 @@ type workerResult[W, T comparable] struct {
 	name  W
 	list  []T
 	acked []Write[T]
+	err   error
 }
 
 // Last returns the last term of NextTerm, or nil before the first one. It takes no time
@@ -80,9 +81,12 @@ func (s *Snapshot[W, T]) Workers() iter.Seq[WorkerState[W, T]] {
 // worker returns the worker at an index.
 func (s *Snapshot[W, T]) worker(i int) WorkerState[W, T] {
 	w := &s.fleet.Workers[i]
-	state := WorkerState[W, T]{Name: s.workers[i].name, State: State(w.State), Draining: w.Draining}
+	state := WorkerState[W, T]{
+		Name: s.workers[i].name, State: State(w.State), Since: w.Standing.Time, SinceTerm: w.Standing.Term, Err: s.workers[i].err,
+		Draining: w.Draining, Quarantined: s.plan.Workers[i].Quarantined,
+	}
 	if w.Heard {
-		state.LastAnswer = w.Since
+		state.LastAnswer, state.ListTook = w.Since, w.Took
 	}
 	if state.State == Lost {
 		state.LastTasks = s.tasks(i)

@@ -15,11 +15,11 @@ func (t *termRun[W, T]) publish(err error) *Snapshot[W, T] {
 	t.stats.Err = err
 	t.count()
 	r := &Snapshot[W, T]{
-		fleet: t.fleet.Snapshot(&t.decision, t.expect, t.id.Number), expected: t.o.expected,
+		fleet: t.fleet.Snapshot(&t.decision, t.expect, term.Moment{Term: t.id.Number, Time: t.stats.Start}), expected: t.o.expected,
 		workers: make([]workerResult[W, T], len(t.workers)), names: make(map[int32]T),
 	}
 	for i, w := range t.workers {
-		r.workers[i] = workerResult[W, T]{name: w.name, list: w.list, acked: w.acked}
+		r.workers[i] = workerResult[W, T]{name: w.name, list: w.list, acked: w.acked, err: w.err}
 	}
 	tasks := r.fleet.Tasks()
 	for i, name := range t.names(len(tasks), func(i int) int32 { return tasks[i] }) {
@@ -142,6 +142,9 @@ func (t *termRun[W, T]) changes() []Change[W, T] {
 		c, out := &d.Changes[i], &changes[i]
 		out.Kind, out.Task = kindOf(c), names[i]
 		out.Outcome, out.Err = t.outcomeOf(i)
+		if t.writing != nil {
+			out.Began, out.Took, out.Gap = t.writing.timesOf(i)
+		}
 		out.From, _ = t.workerName(c.From)
 		out.To, _ = t.workerName(c.To)
 	}

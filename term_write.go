@@ -31,10 +31,48 @@ type writing[W, T comparable] struct {
 	active  int             // the number of calls in flight that have not expired
 	results *writeResults[T]
 
-	errs   []error // by change: the first error
-	failed []error // every failure, as *CallError
+	began  time.Time
+	ended  time.Time
+	times  []changeTimes // by change
+	errs   []error       // by change: the first error
+	failed []error       // every failure, as *CallError
 	calls  *TermStats
 	cause  error // why the writes were cut short
+}
+
+// changeTimes is when the calls of a change began and ended, counted from the begin of the
+// writes.
+type changeTimes struct {
+	begun, stopped bool // stopped: its task runs on neither worker of the move, since stoppedAt
+	began, took    time.Duration
+	stoppedAt, gap time.Duration
+}
+
+// timesOf returns when the first call of change i began, how long its calls took, and how
+// long its task was stopped.
+func (w *writing[W, T]) timesOf(i int) (began time.Time, took, gap time.Duration) {
+	t := &w.times[i]
+	if !t.begun {
+		return began, 0, 0
+	}
+	gap = t.gap
+	if t.stopped {
+		gap = w.ended.Sub(w.began) - t.stoppedAt
+	}
+	return w.began.Add(t.began), t.took, gap
+}
+
+// answered records the time of an answer to a write, after Ended.
+func (w *writing[W, T]) answered(write handover.Write, done bool, now time.Time) {
+	t, c, at := &w.times[write.Change], &w.changes[write.Change], now.Sub(w.began)
+	t.took = at - t.began
+	switch {
+	case !done:
+	case write.Start && t.stopped:
+		t.stopped, t.gap = false, at-t.stoppedAt
+	case !write.Start && c.To != handover.None && w.Net(int(write.Change)) < 0:
+		t.stopped, t.stoppedAt = true, at
+	}
 }
 
 // writeCall is a call with one or more writes.
@@ -77,9 +115,11 @@ func (r *writeResults[T]) notify() {
 
 // write carries out the changes. If it is cut short, it returns the cause.
 func (w *writing[W, T]) write(ctx context.Context) error {
-	w.errs = make([]error, len(w.changes))
+	w.errs, w.times = make([]error, len(w.changes)), make([]changeTimes, len(w.changes))
 	w.results = &writeResults[T]{signal: make(chan struct{}, 1)}
 	start := time.Now()
+	w.began = start
+	defer func() { w.ended = time.Now() }()
 	timeout := w.o.cfg.timeout
 	// A change begins within the first timeout. A move that has begun takes at
 	// most three: so its second half begins within the second and its
@@ -153,6 +193,9 @@ func (w *writing[W, T]) send(call handover.Call) {
 	c := &writeCall[T]{call: call, started: time.Now(), writes: make([]Write[T], len(call.Writes))}
 	c.deadline = c.started.Add(w.o.cfg.timeout)
 	for i, write := range call.Writes {
+		if t := &w.times[write.Change]; !t.begun {
+			t.begun, t.began = true, c.started.Sub(w.began)
+		}
 		c.writes[i] = Write[T]{Op: OpRemove, Task: w.names[write.Change]}
 		if write.Start {
 			c.writes[i].Op = OpAdd
@@ -283,6 +326,7 @@ func (w *writing[W, T]) expire(now time.Time) {
 // abandon gives up all calls in flight.
 func (w *writing[W, T]) abandon() {
 	w.collect()
+	now := time.Now()
 	for c := w.oldest(); c != nil; c = w.oldest() {
 		c.over = true
 		for i, write := range c.call.Writes {
@@ -290,6 +334,7 @@ func (w *writing[W, T]) abandon() {
 				continue
 			}
 			w.errs[write.Change] = cmp.Or[error](w.errs[write.Change], w.cause)
+			w.answered(write, false, now)
 			if c.writes[i].Op == OpAdd {
 				w.Unsure(c.call.Worker, w.changes[write.Change].Task)
 			}
@@ -367,6 +412,7 @@ func (w *writing[W, T]) learn(c *writeCall[T], i int, err error, answer handover
 	w.Ended(c.call.Worker, write, &term.Result{
 		Answer: answer, Err: err, TimedOut: timedOut, Ignored: unwanted || fencedOff(err), Silent: isTimeout(err),
 	}, term.Moment{Term: w.o.number, Time: now})
+	w.answered(write, answer == handover.Done, now)
 }
 
 // isTimeout reports whether a call used up its time.

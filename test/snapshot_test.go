@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"testing"
@@ -160,5 +161,134 @@ func TestConfig(t *testing.T) {
 		require.Equal(t, running, f.Config())
 		_ = stop(nil)
 		require.Equal(t, want, f.Config())
+	})
+}
+
+// TestD_TimesOfAChange checks when changes began, how long they took, and how long a move
+// left its instance stopped.
+func TestD_TimesOfAChange(t *testing.T) {
+	const stop, start = 2 * time.Second, 3 * time.Second
+	delayed := func(_ context.Context, c call) error {
+		switch c.Op {
+		case orchestrator.OpRemove:
+			time.Sleep(stop)
+		case orchestrator.OpAdd:
+			time.Sleep(start)
+		}
+		return nil
+	}
+	inBubble(t, given{workers: 1, expected: 2}, func(t *testing.T, f *fleet) {
+		f.intercept(delayed)
+		began := time.Now()
+		f.term()
+		for i, c := range f.LastPlan().Changes { // one after the other
+			require.Equal(t, began.Add(time.Duration(i)*start), c.Began)
+			require.Equal(t, start, c.Took)
+			require.Zero(t, c.Gap)
+		}
+		f.RemoveTask("t1")
+		f.RemoveTask("t2")
+		f.term()
+		for _, c := range f.LastPlan().Changes {
+			require.Equal(t, stop, c.Took)
+			require.Zero(t, c.Gap)
+		}
+	})
+	for handoff, gap := range map[orchestrator.Handoff]time.Duration{
+		orchestrator.StopThenStart: start, orchestrator.StartThenStop: 0,
+	} {
+		onBothWires(t, given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(handoff)}}, func(t *testing.T, f *fleet) {
+			f.intercept(delayed)
+			f.join("w2")
+			began := time.Now()
+			f.term()
+			move := f.moves()[0]
+			require.Equal(t, began, move.Began)
+			require.Equal(t, stop+start, move.Took)
+			require.Equal(t, gap, move.Gap)
+		})
+	}
+}
+
+// TestD_GapOfAFailedMove: a task that is given back was stopped until then, and one that is
+// not was stopped until the end of the term.
+func TestD_GapOfAFailedMove(t *testing.T) {
+	for err, want := range map[error]time.Duration{errRejected: 2 * time.Second, errAway: time.Second} {
+		inBubble(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
+			f.join("w2")
+			f.intercept(func(_ context.Context, c call) error {
+				if c.Op != orchestrator.OpAdd {
+					return nil
+				}
+				time.Sleep(time.Second)
+				if c.Worker == "w2" {
+					return err
+				}
+				return nil
+			})
+			_ = f.NextTerm(t.Context())
+			move := f.moves()[0]
+			require.Equal(t, err == errRejected, move.Outcome == orchestrator.OutcomeReturned)
+			require.Equal(t, want, move.Gap)
+			require.Equal(t, want, move.Took)
+		})
+	}
+}
+
+// TestD_TimesOfWhatWasNotBegun: nothing was called, so there are no times.
+func TestD_TimesOfWhatWasNotBegun(t *testing.T) {
+	inBubble(t, given{workers: 1, expected: 1, opts: options{orchestrator.WithDryRun()}}, func(t *testing.T, f *fleet) {
+		f.term()
+		require.Zero(t, f.LastPlan().Changes[0].Began)
+		require.Zero(t, f.plan(hypothesis{}).Changes[0].Began)
+	})
+}
+
+// TestD_WorkerState checks since when a worker is in its state, and why.
+func TestD_WorkerState(t *testing.T) {
+	inBubble(t, given{workers: 2, expected: 2}, func(t *testing.T, f *fleet) {
+		since := time.Now()
+		f.Slow(time.Second, "w1")
+		f.term()
+		f.Heal("w1")
+		requireState := func(state orchestrator.State, term uint64) {
+			t.Helper()
+			w := f.state("w1")
+			require.Equal(t, state, w.State)
+			require.Equal(t, since, w.Since)
+			require.Equal(t, term, w.SinceTerm)
+			require.Equal(t, state == orchestrator.Answering, w.Err == nil)
+		}
+		requireState(orchestrator.Answering, 1)
+		require.Equal(t, time.Second, f.state("w1").ListTook)
+		time.Sleep(time.Second)
+		f.term()
+		requireState(orchestrator.Answering, 1)
+		require.Zero(t, f.state("w1").ListTook)
+
+		f.Cut("w1")
+		since = time.Now()
+		f.silentTerm("w1")
+		requireState(orchestrator.Silent, 3)
+		f.silentTerm("w1")
+		requireState(orchestrator.Silent, 3)
+		require.NotEmpty(t, f.state("w1").Err.Error())
+		f.waitOutGrace()
+		since = time.Now()
+		_ = f.NextTerm(t.Context())
+		requireState(orchestrator.Lost, 5)
+		require.Empty(t, f.state("w1").Tasks)
+		require.Len(t, f.state("w1").LastTasks, 1)
+		f.Heal("w1")
+		since = time.Now()
+		f.term()
+		requireState(orchestrator.Answering, 6)
+		require.Nil(t, f.state("w2").Err)
+		require.Equal(t, uint64(1), f.state("w2").SinceTerm)
+	})
+	inBubble(t, given{workers: 2, expected: 8}, func(t *testing.T, f *fleet) {
+		f.quarantine("w2")
+		require.True(t, f.state("w2").Quarantined)
+		require.False(t, f.state("w1").Quarantined)
 	})
 }

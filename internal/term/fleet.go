@@ -112,6 +112,7 @@ type Worker struct {
 	ids        []int32       // its last answer
 	Duplicates int           // how many of ids repeat an earlier one
 	acked      []ack         // the writes acknowledged since ids, oldest first; nil once it is lost
+	standing   *Standing     // as of the last snapshot
 }
 
 // unsettled is the state that few workers have.

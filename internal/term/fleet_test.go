@@ -161,7 +161,7 @@ func TestSnapshot_SupposesTheNextTerm(t *testing.T) {
 		for i, worker := range w.Workers {
 			members[i] = Member{Serial: worker.Serial}
 		}
-		s := w.Snapshot(&last, &w.tasks, w.now.Term)
+		s := w.Snapshot(&last, &w.tasks, w.now)
 		f := s.Suppose(w.cfg, members, w.now.Time.Add(time.Minute),
 			func(task int32) int32 { return task },
 			func(i int) []int32 { return slices.Clone(w.Workers[i].runs) })

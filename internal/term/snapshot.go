@@ -30,7 +30,16 @@ type Record struct {
 	initial   bool
 	pins      int32
 	Since     time.Time
+	Took      time.Duration // the call of its last answer
+	Standing  *Standing
 	unsettled *unsettled // nil for most
+}
+
+// Standing is the first of the consecutive terms that left a worker in a state. It does
+// not change.
+type Standing struct {
+	State State
+	Moment
 }
 
 // Counts holds how many workers are in each state.
@@ -85,20 +94,23 @@ func (f *Fleet) Quarantined(w *Worker) bool {
 	return ok
 }
 
-// Snapshot returns the fleet as a term leaves it. d is the decision for the tasks t. It
-// takes O(workers + failures), and a pass over all tasks if starts failed.
-func (f *Fleet) Snapshot(d *Decision, t *Tasks, term uint64) *Snapshot {
+// Snapshot returns the fleet as a term leaves it, which ran at now. d is the decision for
+// the tasks t. It takes O(workers + failures), and a pass over all tasks if starts failed.
+func (f *Fleet) Snapshot(d *Decision, t *Tasks, now Moment) *Snapshot {
 	s := &Snapshot{
 		Workers:       make([]Record, len(f.Workers)),
 		massLossSince: f.massLossSince, massLossEnded: f.massLossEnded,
 	}
 	same := func(task int32) int32 { return task }
 	for i, w := range f.Workers {
+		if w.standing == nil || w.standing.State != w.State {
+			w.standing = &Standing{w.State, now}
+		}
 		s.Workers[i] = Record{
 			Serial: w.Serial, State: w.State, Draining: w.Draining, Heard: w.Heard, initial: w.initial,
-			Repeats: w.Duplicates > 0, Since: w.Since,
+			Repeats: w.Duplicates > 0, Since: w.Since, Took: w.took, Standing: w.standing,
 		}
-		if len(w.unsure) > 0 || len(w.stops) > 0 || w.gainIn > term || !w.Missed.IsZero() {
+		if len(w.unsure) > 0 || len(w.stops) > 0 || w.gainIn > now.Term || !w.Missed.IsZero() {
 			s.Workers[i].unsettled = w.clone(same)
 		}
 		if len(w.acked) == 0 && w.Duplicates == 0 {
@@ -108,7 +120,7 @@ func (f *Fleet) Snapshot(d *Decision, t *Tasks, term uint64) *Snapshot {
 	if !f.breakers.empty() {
 		s.breakers = f.breakers.clone(nil, same)
 	}
-	if f.breakers.failedIn(term) > 0 { // see findUnproven
+	if f.breakers.failedIn(now.Term) > 0 { // see findUnproven
 		d.Mark(func(task int32) {
 			if f.flags[task]&taskSeen != 0 {
 				s.ran = append(s.ran, task)
