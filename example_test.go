@@ -76,9 +76,9 @@ func ExampleOrchestrator_Plan() {
 	// Output:
 	// term 2: 2 changes: 2 start (lost); 2 starts, at least 2 needed
 	//
-	// change  task    from  to  reason  outcome
-	// start   mail    -     w3  lost    planned
-	// start   search  -     w3  lost    planned
+	// change  task    from  to  reason     outcome
+	// start   mail    -     w3  lost (w2)  planned
+	// start   search  -     w3  lost (w2)  planned
 	//
 	// worker  state      before  after
 	// w1      answering  2       2

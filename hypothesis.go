@@ -4,6 +4,7 @@ package orchestrator
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/f8949c05/orchestrator/internal/term"
@@ -159,13 +160,24 @@ func (s *supposition[W, T]) apply(h *Hypothesis[W, T]) (massLoss bool) {
 	return massLoss
 }
 
+// losers returns the names of the workers that were removed, by serial: also those that
+// were members in the last term.
+func (s *supposition[W, T]) losers() map[uint64]W {
+	names := make(map[uint64]W, len(s.last.workers)+len(s.last.losers))
+	maps.Copy(names, s.last.losers)
+	for i := range s.last.workers {
+		names[s.last.fleet.Workers[i].Serial] = s.last.workers[i].name
+	}
+	return names
+}
+
 // plan decides the term.
 func (s *supposition[W, T]) plan(massLoss bool) Plan[W, T] {
 	var expect term.Tasks
 	s.table.snapshot(&expect, s.o.cfg.handoff)
 	t := &termRun[W, T]{
 		id:    Term{Epoch: s.o.cfg.epoch, Number: s.last.plan.Stats.Term.Number + 1},
-		fleet: s.fleet, workers: s.workers, expect: &expect, names: s.table.names,
+		fleet: s.fleet, workers: s.workers, losers: s.losers(), expect: &expect, names: s.table.names,
 	}
 	now := term.Moment{Term: t.id.Number, Time: s.now}
 	s.fleet.Resume(&expect, now)

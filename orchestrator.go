@@ -40,6 +40,7 @@ type Orchestrator[W, T comparable] struct {
 	fleet          *term.Fleet
 	workers        []*worker[W, T] // of fleet, in its order
 	workersVersion uint64          // the version of members that workers was made from
+	losers         map[uint64]W    // the names of removed workers, by serial; replaced, never changed in place
 	expect         term.Tasks
 	expected       []taskDef[T] // as of expect; shared with snapshots, so never changed in place
 

@@ -55,6 +55,9 @@ type Change[W, T comparable] struct {
 	From W
 	// To is the worker that starts the task. In a stop it is the zero value.
 	To W
+	// Was is the worker that had the instance before, if the reason is [ReasonLost] or
+	// [ReasonVanished]; otherwise it is the zero value.
+	Was W
 	// Outcome is how the change ended.
 	Outcome Outcome
 	// Began is when its first call began, and Took how long after that its last call was
@@ -77,6 +80,7 @@ type changeJSON[W, T comparable] struct {
 	Task    T        `json:"task"`
 	From    *W       `json:"from,omitempty"`
 	To      *W       `json:"to,omitempty"`
+	Was     *W       `json:"was,omitempty"`
 	Outcome Outcome  `json:"outcome"`
 
 	Began time.Time     `json:"began,omitzero"`
@@ -98,6 +102,9 @@ func (c Change[W, T]) MarshalJSON() ([]byte, error) {
 	if c.Kind.Op != Stop {
 		out.To = &c.To
 	}
+	if c.hasWas() {
+		out.Was = &c.Was
+	}
 	return json.Marshal(out)
 }
 
@@ -108,10 +115,15 @@ func (c *Change[W, T]) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	*c = Change[W, T]{
-		Kind: ChangeKind{in.Op, in.Reason}, Task: in.Task, From: valueOf(in.From), To: valueOf(in.To),
+		Kind: ChangeKind{in.Op, in.Reason}, Task: in.Task, From: valueOf(in.From), To: valueOf(in.To), Was: valueOf(in.Was),
 		Outcome: in.Outcome, Began: in.Began, Took: in.Took, Gap: in.Gap, Err: textError(in.Err),
 	}
 	return nil
+}
+
+// hasWas reports whether Was names a worker.
+func (c *Change[W, T]) hasWas() bool {
+	return c.Kind.Reason == ReasonLost || c.Kind.Reason == ReasonVanished
 }
 
 // ChangeKind is the operation and the reason of a change.
@@ -155,6 +167,9 @@ const (
 	ReasonMissing Reason = "missing"
 	// ReasonLost starts an instance whose worker was declared lost or removed.
 	ReasonLost Reason = "lost"
+	// ReasonVanished starts an instance whose worker answers and does not list it any more,
+	// although no stop was sent. The worker may have restarted.
+	ReasonVanished Reason = "vanished"
 	// ReasonUnexpected stops a task that is not expected.
 	ReasonUnexpected Reason = "unexpected"
 	// ReasonSurplus stops an instance beyond those wanted.
@@ -449,7 +464,11 @@ func (p Plan[W, T]) String() string {
 		if c.Kind.Op != Stop {
 			to = fmt.Sprint(c.To)
 		}
-		line := fmt.Sprintf("%s\t%v\t%s\t%s\t%s\t%s", c.Kind.Op, c.Task, from, to, c.Kind.Reason, c.Outcome)
+		reason := string(c.Kind.Reason)
+		if c.hasWas() {
+			reason += fmt.Sprintf(" (%v)", c.Was)
+		}
+		line := fmt.Sprintf("%s\t%v\t%s\t%s\t%s\t%s", c.Kind.Op, c.Task, from, to, reason, c.Outcome)
 		if c.Err != nil {
 			line += fmt.Sprintf(": %v", c.Err)
 		}

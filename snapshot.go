@@ -19,6 +19,7 @@ type Snapshot[W, T comparable] struct {
 	fleet    *term.Snapshot
 	workers  []workerResult[W, T] // of fleet, in its order
 	names    map[int32]T          // of the tasks in fleet
+	losers   map[uint64]W         // the names of removed workers, by serial
 	expected []taskDef[T]
 }
 

@@ -62,6 +62,7 @@ type termRun[W, T comparable] struct {
 	dry     bool // the term does not write
 	fleet   *term.Fleet
 	workers []*worker[W, T] // of fleet, in its order
+	losers  map[uint64]W    // the names of removed workers, by serial
 	expect  *term.Tasks
 	// names returns the names of n tasks, of which task returns the numbers.
 	names     func(n int, task func(i int) int32) []T
@@ -153,7 +154,7 @@ func (t *termRun[W, T]) update() {
 	if membersChanged {
 		o.setMembers(names, members, t.stats.Start)
 	}
-	t.workers = o.workers
+	t.workers, t.losers = o.workers, o.losers
 	now := t.now()
 	o.fleet.Begin(now)
 	for i, late := range o.takeLate() {

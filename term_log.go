@@ -57,6 +57,9 @@ func (c *Change[W, T]) attrs() []slog.Attr {
 	if c.Kind.Op != Stop {
 		attrs = append(attrs, slog.Any("to", c.To))
 	}
+	if c.hasWas() {
+		attrs = append(attrs, slog.Any("was", c.Was))
+	}
 	attrs = append(attrs, slog.Any("outcome", c.Outcome))
 	if c.Err != nil {
 		attrs = append(attrs, slog.Any("err", c.Err))

@@ -3,6 +3,8 @@ package orchestrator
 // The end of a term: the snapshot that it leaves.
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/f8949c05/orchestrator/internal/handover"
@@ -15,7 +17,7 @@ func (t *termRun[W, T]) publish(err error) *Snapshot[W, T] {
 	t.stats.Err = err
 	t.count()
 	r := &Snapshot[W, T]{
-		fleet: t.fleet.Snapshot(&t.decision, t.expect, term.Moment{Term: t.id.Number, Time: t.stats.Start}), expected: t.o.expected,
+		fleet: t.fleet.Snapshot(&t.decision, t.expect, term.Moment{Term: t.id.Number, Time: t.stats.Start}), expected: t.o.expected, losers: t.losers,
 		workers: make([]workerResult[W, T], len(t.workers)), names: make(map[int32]T),
 	}
 	for i, w := range t.workers {
@@ -119,6 +121,7 @@ func reasonOf(r term.Reason) Reason {
 	return [...]Reason{
 		term.ReasonMissing:    ReasonMissing,
 		term.ReasonLost:       ReasonLost,
+		term.ReasonVanished:   ReasonVanished,
 		term.ReasonUnexpected: ReasonUnexpected,
 		term.ReasonSurplus:    ReasonSurplus,
 		term.ReasonRebalance:  ReasonRebalance,
@@ -147,8 +150,20 @@ func (t *termRun[W, T]) changes() []Change[W, T] {
 		}
 		out.From, _ = t.workerName(c.From)
 		out.To, _ = t.workerName(c.To)
+		if c.Loser != 0 {
+			out.Was = t.loserName(c.Loser)
+		}
 	}
 	return changes
+}
+
+// loserName returns the name of the worker with a serial, which may have been removed.
+func (t *termRun[W, T]) loserName(serial uint64) W {
+	i, ok := slices.BinarySearchFunc(t.workers, serial, func(w *worker[W, T], s uint64) int { return cmp.Compare(w.Serial, s) })
+	if ok {
+		return t.workers[i].name
+	}
+	return t.losers[serial]
 }
 
 // workerName returns the name of a worker by its index, and false for None.

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/f8949c05/orchestrator/internal/term"
@@ -31,6 +32,7 @@ type worker[W, T comparable] struct {
 func (o *Orchestrator[W, T]) setMembers(names []W, members []term.Member, now time.Time) {
 	o.fleet.Retain(members)
 	gone := o.dropGone()
+	o.keepLosers(gone)
 	o.inflight.forget(gone) // before a new worker of the same name joins
 	legacy := make(map[W]term.Set, len(gone))
 	for _, w := range gone {
@@ -46,6 +48,23 @@ func (o *Orchestrator[W, T]) setMembers(names []W, members []term.Member, now ti
 		o.workers = append(o.workers, &worker[W, T]{
 			Worker: o.fleet.Workers[i], name: names[i], slot: o.inflight.of(names[i]), awaited: true,
 		})
+	}
+}
+
+// keepLosers keeps the names of removed workers as long as a task that they had is missing.
+func (o *Orchestrator[W, T]) keepLosers(gone []*worker[W, T]) {
+	names := maps.Clone(o.losers)
+	if names == nil {
+		names = make(map[uint64]W)
+	}
+	for _, w := range gone {
+		names[w.Serial] = w.name
+	}
+	o.losers = make(map[uint64]W)
+	for serial := range o.fleet.Losers() {
+		if name, ok := names[serial]; ok {
+			o.losers[serial] = name
+		}
 	}
 }
 

@@ -273,7 +273,7 @@ func (l *leader) hasLeft(wb *workerBelief) bool {
 // recordLost records that the tasks of a worker may be started elsewhere.
 func (l *leader) recordLost(wb *workerBelief) {
 	for task := range wb.everSeen {
-		l.lostTasks[task] = true
+		l.lostTasks[writeKey{task, wb.name}] = true
 	}
 }
 

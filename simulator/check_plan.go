@@ -24,7 +24,7 @@ func (r *review) checkPlan() {
 	for i := range r.plan.Changes {
 		c := &r.plan.Changes[i]
 		if !r.reasonable(c) {
-			r.fail(Explained, "%v %s, from %q to %q: the reason is false", c.Kind, c.Task, c.From, c.To)
+			r.fail(Explained, "%v %s, from %q to %q, was on %q: the reason is false", c.Kind, c.Task, c.From, c.To, c.Was)
 		}
 		mentioned[writeKey{c.Task, c.From}] = true
 		switch c.Kind.Op {
@@ -86,7 +86,10 @@ func (r *review) reasonable(c *orchestrator.Change[string, string]) bool {
 	case orchestrator.ChangeKind{Op: orchestrator.Start, Reason: orchestrator.ReasonMissing}:
 		return !r.lostTasks[c.Task]
 	case orchestrator.ChangeKind{Op: orchestrator.Start, Reason: orchestrator.ReasonLost}:
-		return r.l.lostTasks[c.Task]
+		return r.l.lostTasks[writeKey{c.Task, c.Was}]
+	case orchestrator.ChangeKind{Op: orchestrator.Start, Reason: orchestrator.ReasonVanished}:
+		was := r.l.belief.workers[c.Was]
+		return c.Was != "" && (was == nil || was.everSeen[c.Task] && !r.listedOn[c.Was][c.Task])
 	case orchestrator.ChangeKind{Op: orchestrator.Stop, Reason: orchestrator.ReasonUnexpected}:
 		return !expected
 	case orchestrator.ChangeKind{Op: orchestrator.Stop, Reason: orchestrator.ReasonSurplus}:

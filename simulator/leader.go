@@ -49,7 +49,7 @@ type leader struct {
 	omitted     map[writeKey]spans   // what workers have left out of List
 	added       map[writeKey]bool    // what workers have added to List
 	lost        map[string]spans     // workers declared lost
-	lostTasks   map[string]bool      // tasks that lost or removed workers may have run
+	lostTasks   map[writeKey]bool    // tasks that lost or removed workers may have run
 	departures  map[string]time.Time // by task, when it last learned that a worker had left that may have run the task
 	intents     map[startKey]intent
 	pauses      map[pauseKey]pause  // of the last plan, except those that have ended since
@@ -99,7 +99,7 @@ func (w *world) elect() *leader {
 		done:     make(chan struct{}),
 		delivery: time.Now(), requests: make(map[string]*request),
 		omitted: make(map[writeKey]spans), added: make(map[writeKey]bool), lost: make(map[string]spans),
-		lostTasks: make(map[string]bool), departures: make(map[string]time.Time),
+		lostTasks: make(map[writeKey]bool), departures: make(map[string]time.Time),
 		intents: make(map[startKey]intent), sessions: make(map[string]int),
 	}
 	l.belief.workers = make(map[string]*workerBelief)

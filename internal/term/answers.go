@@ -3,6 +3,7 @@ package term
 // How answers and silence change the view of a worker (T4, T5).
 
 import (
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -39,9 +40,15 @@ func (f *Fleet) Answer(w *Worker, a Answer, now Moment) (returned bool) {
 		}
 	}
 	if a.Changed || len(w.acked) > 0 || w.State == Lost {
+		before := w.runs
 		w.runs, w.Duplicates = f.distinct(w.ids)
 		for _, id := range w.runs {
-			f.flags[id] = f.flags[id]&^taskLost | taskSeen
+			f.flags[id] = f.flags[id]&^taskGone | taskSeen
+		}
+		for _, id := range before { // the tasks in w.ids have the latest stamp
+			if f.stamps[id] != f.round && w.stops[id] == nil {
+				f.lose(loss{task: id, worker: w.Serial, vanished: true})
+			}
 		}
 	}
 	unsure := w.unsure
@@ -147,10 +154,43 @@ func (f *Fleet) IsDue(w *Worker, now time.Time, grace time.Duration) bool {
 // MarkLost declares a worker lost: it holds no task any more.
 func (f *Fleet) MarkLost(w *Worker) {
 	for _, id := range w.holds() {
-		f.flags[id] |= taskLost
+		f.lose(loss{task: id, worker: w.Serial})
 	}
 	w.State = Lost
 	w.runs, w.unsure, w.acked, w.stops = nil, nil, nil, nil
+}
+
+// loss is a task and the worker that had it.
+type loss struct {
+	task   int32
+	worker uint64 // its serial
+	// vanished: the worker answers and does not list the task any more, and no stop of it
+	// was sent. Otherwise the worker was declared lost or removed.
+	vanished bool
+}
+
+// lose records that a worker has a task no more.
+func (f *Fleet) lose(l loss) {
+	f.flags[l.task] |= taskGone
+	f.losses = append(f.losses, l)
+}
+
+// dropFound drops the losses of tasks that were found or started since. Otherwise they
+// would count again after the next loss of the same task.
+func (f *Fleet) dropFound() {
+	f.losses = slices.DeleteFunc(f.losses, func(l loss) bool { return f.flags[l.task]&taskGone == 0 })
+}
+
+// Losers yields the serials of the workers to which a [Change] may refer as the loser of
+// its task. A serial may come more than once.
+func (f *Fleet) Losers() iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		for _, l := range f.losses {
+			if !yield(l.worker) {
+				return
+			}
+		}
+	}
 }
 
 // Judge declares silent workers lost (T4), unless so many are silent that it must be
@@ -168,6 +208,7 @@ func (f *Fleet) MarkLost(w *Worker) {
 //  3. When the term continues, half of the workers have answered, and the answers of the
 //     others are on their way. Declaring these lost now would be wrong.
 func (f *Fleet) Judge(now time.Time, grace time.Duration) (lost []int, massLoss bool) {
+	f.dropFound()
 	members, silent := 0, 0
 	for _, w := range f.Workers {
 		if w.State != Lost {

@@ -62,6 +62,7 @@ func (d *Decision) Mark(mark func(task int32)) {
 type Change struct {
 	handover.Change
 	Reason Reason
+	Loser  uint64 // the serial of the worker that had the task; 0 if no reason names one
 }
 
 func (c *Change) isMove() bool { return c.From != handover.None && c.To != handover.None }
@@ -82,6 +83,7 @@ type Reason uint8
 const (
 	ReasonMissing Reason = iota
 	ReasonLost
+	ReasonVanished
 	ReasonUnexpected
 	ReasonSurplus
 	ReasonRebalance
@@ -109,6 +111,7 @@ type decider struct {
 	stopAgain []rebalance.Pair // those of leaving that are outside the plan and stopped again
 	retries   []*Worker        // workers on which a failed stop may be tried again
 	stuck     []int32          // tasks that some worker failed to stop
+	losses    map[int32][]loss // of fleet, by task; nil until a task needs it
 
 	fleet    *Fleet
 	breakers *breakers
@@ -134,7 +137,7 @@ func (f *Fleet) Decide(t *Tasks, now Moment) Decision {
 	t.grow(len(f.flags))
 	d := &f.decider
 	d.fleet, d.breakers, d.expect, d.now, d.cfg = f, f.breakers, t, now, &f.cfg
-	d.out = Decision{}
+	d.out, d.losses = Decision{}, nil
 	if t.Loaded {
 		d.decide()
 	}
@@ -189,7 +192,7 @@ func (d *decider) translate(plan *rebalance.Plan) {
 		switch c.Reason {
 		case rebalance.Missing:
 			d.out.Missing++
-			out.Reason = d.startReason(c.Task)
+			out.Reason, out.Loser = d.startReason(c.Task)
 		case rebalance.Unexpected:
 			out.Reason = ReasonUnexpected
 		case rebalance.Surplus:
@@ -236,12 +239,27 @@ func (d *decider) stayReason(task, worker int32) Reason {
 	return ReasonPinned
 }
 
-// startReason returns why an instance that no worker runs starts.
-func (d *decider) startReason(task int32) Reason {
-	if d.fleet.flags[task]&taskLost != 0 {
-		return ReasonLost
+// startReason returns why an instance that no worker runs starts, and the worker that had
+// it. If several instances start, the one that was lost last comes first.
+func (d *decider) startReason(task int32) (why Reason, loser uint64) {
+	if d.fleet.flags[task]&taskGone == 0 {
+		return ReasonMissing, 0
 	}
-	return ReasonMissing
+	if d.losses == nil {
+		d.losses = make(map[int32][]loss)
+		for _, l := range d.fleet.losses {
+			d.losses[l.task] = append(d.losses[l.task], l)
+		}
+	}
+	all := d.losses[task]
+	last := all[len(all)-1]
+	if len(all) > 1 {
+		d.losses[task] = all[:len(all)-1]
+	}
+	if last.vanished {
+		return ReasonVanished, last.worker
+	}
+	return ReasonLost, last.worker
 }
 
 // at translates the planner's number of a worker.

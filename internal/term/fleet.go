@@ -33,6 +33,10 @@ type Fleet struct {
 	// failed holds the workers that failed to start a task before this term.
 	failed map[uint64]bool
 
+	// losses holds the workers that had tasks, oldest first. Only those of tasks with the
+	// flag taskGone count.
+	losses []loss
+
 	// flags holds the flags of the tasks, by number.
 	flags []taskFlags
 	// stamps holds the round in which each task was last visited, by number.
@@ -55,8 +59,9 @@ type taskFlags uint8
 const (
 	// taskSeen: some worker has listed it or acknowledged its start.
 	taskSeen taskFlags = 1 << iota
-	// taskLost: a worker that ran it was declared lost or removed since its last start.
-	taskLost
+	// taskGone: the fleet's losses name a worker that had it, and since then no worker has
+	// listed it or acknowledged its start.
+	taskGone
 	// taskSuspect: it is outside the plan of the term that is being decided.
 	taskSuspect
 	// taskStuck: some worker failed to stop it. Other tasks move before it.
@@ -185,6 +190,7 @@ func (w *Worker) holds() []int32 {
 
 // Begin begins a term: old quarantines end.
 func (f *Fleet) Begin(now Moment) {
+	f.dropFound()
 	f.breakers.forgetQuarantines(now)
 	f.failed = f.breakers.failedWorkers()
 }
@@ -284,6 +290,9 @@ func (f *Fleet) Free(tasks []int32) {
 		if int(id) < len(f.flags) {
 			f.flags[id] = 0
 		}
+	}
+	if len(tasks) > 0 {
+		f.dropFound()
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 type Snapshot struct {
 	Workers []Record
 
+	losses   []loss    // of tasks that are gone
 	breakers *breakers // nil if they hold nothing
 	ran      []int32   // tasks that ran before, among those that the term changed or that wait
 
@@ -117,6 +118,8 @@ func (f *Fleet) Snapshot(d *Decision, t *Tasks, now Moment) *Snapshot {
 			s.Workers[i].pins = int32(w.pins)
 		}
 	}
+	f.dropFound()
+	s.losses = slices.Clone(f.losses)
 	if !f.breakers.empty() {
 		s.breakers = f.breakers.clone(nil, same)
 	}
@@ -145,6 +148,9 @@ func (s *Snapshot) Tasks() (tasks []int32) {
 		if u := s.Workers[i].unsettled; u != nil {
 			tasks = slices.AppendSeq(slices.AppendSeq(tasks, maps.Keys(u.unsure)), maps.Keys(u.stops))
 		}
+	}
+	for _, l := range s.losses {
+		tasks = append(tasks, l.task)
 	}
 	return append(tasks, s.ran...)
 }
@@ -181,14 +187,22 @@ func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time, number f
 				w.Missed = now // it does not answer the next term
 			}
 		}
-		if w == nil || w.State == Lost {
+		switch {
+		case w == nil && r.State != Lost:
 			for _, id := range ids {
-				f.flags[id] |= taskLost
+				f.lose(loss{task: id, worker: r.Serial})
 			}
-			continue
+		case w != nil && w.State != Lost:
+			w.ids, w.runs, w.pins = ids, ids, int(r.pins)
 		}
-		w.ids, w.runs, w.pins = ids, ids, int(r.pins)
 	}
+	since := f.losses
+	f.losses = nil
+	for _, l := range s.losses {
+		l.task = renumber(l.task)
+		f.lose(l)
+	}
+	f.losses = append(f.losses, since...)
 	for _, task := range s.ran {
 		f.markSeen(renumber(task))
 	}

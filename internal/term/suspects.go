@@ -158,7 +158,7 @@ func (d *decider) trySuspects() {
 			d.out.Waiting = slices.DeleteFunc(d.out.Waiting, func(y Waiting) bool {
 				return y.Task == x.Task && y.Worker == from
 			})
-			d.try(x, from, w, ReasonDrain)
+			d.try(x, from, w, ReasonDrain, 0)
 		}
 	}
 }
@@ -184,7 +184,8 @@ func (d *decider) startSuspect(x *suspect, places []int32, next *int) {
 		}
 		x.missing--
 		d.out.Missing++
-		d.try(x, handover.None, w, d.startReason(x.Task))
+		reason, loser := d.startReason(x.Task)
+		d.try(x, handover.None, w, reason, loser)
 	}
 	if x.missing > 0 {
 		d.out.Missing += int(x.missing)
@@ -194,12 +195,12 @@ func (d *decider) startSuspect(x *suspect, places []int32, next *int) {
 }
 
 // try plans one start of a suspect.
-func (d *decider) try(x *suspect, from, to int32, reason Reason) {
+func (d *decider) try(x *suspect, from, to int32, reason Reason, loser uint64) {
 	d.out.Adds++
 	d.out.LowerBound++
 	d.out.Changes = append(d.out.Changes, Change{
 		Change: handover.Change{Task: x.Task, From: from, To: d.index[to]},
-		Reason: reason,
+		Reason: reason, Loser: loser,
 	})
 }
 
