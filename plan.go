@@ -21,8 +21,9 @@ type Plan[W, T comparable] struct {
 	Stats TermStats `json:"stats"`
 	// Changes holds every start, stop and move, in a fixed order.
 	Changes []Change[W, T] `json:"changes"`
-	// Waiting holds every wanted instance without a place on an answering worker, and
-	// every copy that a draining worker cannot hand on, each with the reason.
+	// Waiting holds every wanted instance that does not run on an answering worker when
+	// the term ends, and every copy that a draining worker cannot hand on, each once and
+	// with the reason. Starts that a plan without writes has in Changes are not in it.
 	Waiting []Waiting[W, T] `json:"waiting"`
 	// Paused holds what the term leaves alone because starts or stops failed: workers,
 	// tasks, a task on a worker, or all moves.
@@ -200,6 +201,12 @@ const (
 	// ReasonLate: the instance has its place on the named worker, which had not
 	// answered when the term continued. It waits for the next term.
 	ReasonLate Reason = "late"
+	// ReasonSkipped: the term did not begin the start on the named worker; the change has
+	// the cause.
+	ReasonSkipped Reason = "skipped"
+	// ReasonFailed: the named worker did not acknowledge the start; the change has the
+	// error.
+	ReasonFailed Reason = "failed"
 )
 
 // Outcome is how a change ended.
@@ -237,17 +244,53 @@ type Waiting[W, T comparable] struct {
 	Named  bool
 }
 
+// WaitingKind is what the reason of a [Waiting] means for its instances.
+type WaitingKind string
+
+// The kinds of waiting. The instances of the kinds unplaced and failing add up to the
+// missing ones of [InstanceStats], unless the term ended before it could plan.
+const (
+	// WaitingHeld: a silent or late worker may run the instance.
+	WaitingHeld WaitingKind = "held"
+	// WaitingStaying: the instance runs on a draining worker.
+	WaitingStaying WaitingKind = "staying"
+	// WaitingUnplaced: the instance is missing, and the term did not try to start it.
+	WaitingUnplaced WaitingKind = "unplaced"
+	// WaitingFailing: the instance is missing, because starts fail.
+	WaitingFailing WaitingKind = "failing"
+)
+
+// Kind returns the kind, which follows from the reason.
+func (w *Waiting[W, T]) Kind() WaitingKind {
+	switch w.Reason {
+	case ReasonHeld:
+		return WaitingHeld
+	case ReasonFailed:
+		return WaitingFailing
+	case ReasonNeverAnswered, ReasonLate, ReasonSkipped:
+		return WaitingUnplaced
+	}
+	switch {
+	case w.Named:
+		return WaitingStaying
+	case w.Reason == ReasonPaused:
+		return WaitingFailing
+	}
+	return WaitingUnplaced
+}
+
 // waitingJSON is the JSON form of Waiting.
 type waitingJSON[W, T comparable] struct {
-	Task      T      `json:"task"`
-	Instances int    `json:"instances"`
-	Reason    Reason `json:"reason"`
-	Worker    *W     `json:"worker,omitempty"`
+	Task      T           `json:"task"`
+	Instances int         `json:"instances"`
+	Kind      WaitingKind `json:"kind"` // for readers in other languages; not read
+	Reason    Reason      `json:"reason"`
+	Worker    *W          `json:"worker,omitempty"`
 }
 
 // MarshalJSON omits the worker if none is named.
 func (w Waiting[W, T]) MarshalJSON() ([]byte, error) {
-	out := waitingJSON[W, T]{Task: w.Task, Instances: w.Instances, Reason: w.Reason}
+	out := waitingJSON[W, T]{Task: w.Task, Instances: w.Instances, Kind: w.Kind(), Reason: w.Reason}
 	if w.Named {
 		out.Worker = &w.Worker
 	}

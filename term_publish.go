@@ -45,10 +45,11 @@ func (t *termRun[W, T]) publish(err error) *Snapshot[W, T] {
 
 // plan returns the Plan of the term.
 func (t *termRun[W, T]) plan() Plan[W, T] {
+	changes := t.changes()
 	return Plan[W, T]{
 		Stats:   t.stats,
-		Changes: t.changes(),
-		Waiting: t.waiting(),
+		Changes: changes,
+		Waiting: append(t.waiting(), t.notStarted(changes)...),
 		Paused:  t.paused(),
 		Workers: t.rowsAfter(),
 	}
@@ -181,6 +182,25 @@ func (t *termRun[W, T]) waiting() []Waiting[W, T] {
 	for i, w := range d.Waiting {
 		all[i] = Waiting[W, T]{Task: names[i], Instances: w.Instances, Reason: reasonOf(w.Reason)}
 		all[i].Worker, all[i].Named = t.workerName(w.Worker)
+	}
+	return all
+}
+
+// notStarted lists the instances that are missing although the term was to start them.
+func (t *termRun[W, T]) notStarted(changes []Change[W, T]) (all []Waiting[W, T]) {
+	for i := range changes {
+		c := &changes[i]
+		if net := t.net(i); c.Kind.Op == Stop || c.Kind.Op == Start && net > 0 || c.Kind.Op == Move && net >= 0 {
+			continue
+		}
+		w := Waiting[W, T]{Task: c.Task, Instances: 1, Reason: ReasonFailed, Worker: c.To, Named: true}
+		switch c.Outcome {
+		case OutcomePlanned, OutcomeDry:
+			continue
+		case OutcomeSkipped:
+			w.Reason = ReasonSkipped
+		}
+		all = append(all, w)
 	}
 	return all
 }

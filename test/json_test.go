@@ -40,6 +40,7 @@ var jsonTypes = []any{
 	orchestrator.Term{},
 	orchestrator.TermStats{},
 	orchestrator.Waiting[string, int]{},
+	orchestrator.WaitingKind(""),
 	orchestrator.Worker[string]{},
 	orchestrator.WorkerPlan[string]{},
 	orchestrator.WorkerState[string, string]{},

@@ -68,7 +68,6 @@ const (
 	reasonNoLeader  = "no leader"       // no process leads, so no task is started
 	reasonAskLeader = "ask the leader"  // only the leader has a plan; it is another process
 	reasonNoTerm    = "not yet planned" // no term has ended since the task or its number of instances changed
-	reasonStart     = "start "          // followed by the outcome
 )
 
 // shortages holds the missing instances of each task after the leader's last term,
@@ -83,22 +82,18 @@ func newShortages(p orchestrator.Plan[etcd.WorkerID, string]) *shortages {
 			failures[pause.Task] = fmt.Sprintf("%s, retry in term %d: %v", pause.Worker.Name, pause.Until, pause.Err)
 		}
 	}
+	for _, c := range p.Changes {
+		if c.Err != nil && c.Kind.Op != orchestrator.Stop {
+			failures[c.Task] = c.Err.Error()
+		}
+	}
 	for _, w := range p.Waiting {
 		waiting := api.Waiting{Instances: w.Instances, Reason: string(w.Reason), Worker: w.Worker.Name}
-		if w.Reason == orchestrator.ReasonPaused {
+		switch w.Reason {
+		case orchestrator.ReasonPaused, orchestrator.ReasonFailed, orchestrator.ReasonSkipped:
 			waiting.Detail = failures[w.Task]
 		}
 		s.byTask[w.Task] = append(s.byTask[w.Task], waiting)
-	}
-	for _, c := range p.Changes {
-		if c.Kind.Op != orchestrator.Start || c.Outcome == orchestrator.OutcomeDone {
-			continue
-		}
-		waiting := api.Waiting{Instances: 1, Reason: reasonStart + string(c.Outcome), Worker: c.To.Name}
-		if c.Err != nil {
-			waiting.Detail = c.Err.Error()
-		}
-		s.byTask[c.Task] = append(s.byTask[c.Task], waiting)
 	}
 	return s
 }

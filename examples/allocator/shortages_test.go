@@ -26,6 +26,8 @@ func TestShortages_OfAPlan(t *testing.T) {
 			{Task: "paused", Instances: 2, Reason: orchestrator.ReasonPaused},
 			{Task: "two", Instances: 1, Reason: orchestrator.ReasonLate, Worker: a, Named: true},
 			{Task: "two", Instances: 1, Reason: orchestrator.ReasonNoOtherWorker},
+			{Task: "failed", Instances: 1, Reason: orchestrator.ReasonFailed, Worker: b, Named: true},
+			{Task: "skipped", Instances: 1, Reason: orchestrator.ReasonSkipped, Worker: b, Named: true},
 		},
 		Paused: []orchestrator.Pause[etcd.WorkerID, string]{
 			{Kind: orchestrator.PauseWorker, Worker: a, Until: 3, Err: full},
@@ -42,8 +44,8 @@ func TestShortages_OfAPlan(t *testing.T) {
 		"held":    {{Instances: 1, Reason: "held", Worker: "a"}},
 		"paused":  {{Instances: 2, Reason: "paused", Detail: "b, retry in term 17: no space left"}},
 		"two":     {{Instances: 1, Reason: "late", Worker: "a"}, {Instances: 1, Reason: "no other worker"}},
-		"failed":  {{Instances: 1, Reason: "start failed", Worker: "b", Detail: "no space left"}},
-		"skipped": {{Instances: 1, Reason: "start skipped", Worker: "b"}},
+		"failed":  {{Instances: 1, Reason: "failed", Worker: "b", Detail: "no space left"}},
+		"skipped": {{Instances: 1, Reason: "skipped", Worker: "b"}},
 	}, s.byTask)
 }
 

@@ -1,0 +1,124 @@
+package test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// explained returns how many missing instances of each task the last plan explains, and
+// checks that it explains each once.
+func (f *fleet) explained() map[string]int {
+	f.t.Helper()
+	p := f.LastPlan()
+	missing, sum := make(map[string]int), 0
+	for _, w := range p.Waiting {
+		switch w.Kind() {
+		case orchestrator.WaitingUnplaced, orchestrator.WaitingFailing:
+			missing[w.Task] += w.Instances
+			sum += w.Instances
+		case orchestrator.WaitingHeld, orchestrator.WaitingStaying:
+		default:
+			require.Fail(f.t, "no such kind", w.Kind())
+		}
+	}
+	require.Equal(f.t, p.Stats.Instances.Missing, sum, "%v", p)
+	return missing
+}
+
+// TestD14_EveryMissingInstance runs terms in which starts are refused, hang, are answered
+// late or get lost, while workers come and go, and checks that each missing instance is
+// explained once.
+func TestD14_EveryMissingInstance(t *testing.T) {
+	for seed := range uint64(20) {
+		onBothWires(t, given{workers: 5, opts: options{orchestrator.WithMaxMoves(3)}}, func(t *testing.T, f *fleet) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			for i, name := range names("t", 12) {
+				require.NoError(t, f.AddTask(name, orchestrator.WithTaskInstances(1+i%3)))
+			}
+			for range 15 {
+				name := f.workers[r.IntN(len(f.workers))]
+				switch r.IntN(8) {
+				case 0:
+					f.Cut(name)
+				case 1:
+					f.Hang(name)
+				case 2:
+					f.LoseAnswers(name)
+				case 3:
+					f.failAdds(errRejected, name)
+				case 4:
+					f.failAdds(errAway)
+				case 5:
+					require.NoError(t, f.DrainWorker(name))
+				case 6:
+					require.NoError(t, f.UndrainWorker(name))
+				case 7:
+					f.Heal()
+					f.Refuse(nil)
+				}
+				_ = f.NextTerm(t.Context())
+				f.explained()
+			}
+		})
+	}
+}
+
+// TestD14_Kinds checks the kind of each reason.
+func TestD14_Kinds(t *testing.T) {
+	kinds := map[waiting]orchestrator.WaitingKind{
+		{Reason: orchestrator.ReasonHeld, Named: true}:          orchestrator.WaitingHeld,
+		{Reason: orchestrator.ReasonNeverAnswered, Named: true}: orchestrator.WaitingUnplaced,
+		{Reason: orchestrator.ReasonNoWorker}:                   orchestrator.WaitingUnplaced,
+		{Reason: orchestrator.ReasonNoWorker, Named: true}:      orchestrator.WaitingStaying,
+		{Reason: orchestrator.ReasonNoOtherWorker}:              orchestrator.WaitingUnplaced,
+		{Reason: orchestrator.ReasonNoOtherWorker, Named: true}: orchestrator.WaitingStaying,
+		{Reason: orchestrator.ReasonPaused}:                     orchestrator.WaitingFailing,
+		{Reason: orchestrator.ReasonPaused, Named: true}:        orchestrator.WaitingStaying,
+		{Reason: orchestrator.ReasonPinned, Named: true}:        orchestrator.WaitingStaying,
+		{Reason: orchestrator.ReasonLate, Named: true}:          orchestrator.WaitingUnplaced,
+		{Reason: orchestrator.ReasonSkipped, Named: true}:       orchestrator.WaitingUnplaced,
+		{Reason: orchestrator.ReasonFailed, Named: true}:        orchestrator.WaitingFailing,
+	}
+	for w, want := range kinds {
+		require.Equal(t, want, w.Kind(), "%+v", w)
+	}
+}
+
+// TestD14_WhileItIsTried: a task that is refused is failing in each term, those in which it
+// is tried and those in which it pauses.
+func TestD14_WhileItIsTried(t *testing.T) {
+	onBothWires(t, given{workers: 3, expected: 3}, func(t *testing.T, f *fleet) {
+		f.addPoison()
+		for range 20 {
+			_ = f.NextTerm(t.Context())
+			require.Equal(t, map[string]int{"poison": 1}, f.explained())
+			for _, w := range f.LastPlan().Waiting {
+				require.Equal(t, orchestrator.WaitingFailing, w.Kind())
+			}
+		}
+	})
+}
+
+// TestD14_StoppedByAMove: a move that leaves its task stopped leaves it missing.
+func TestD14_StoppedByAMove(t *testing.T) {
+	onBothWires(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
+		f.join("w2")
+		f.failAdds(errAway, "w2")
+		_ = f.NextTerm(t.Context())
+		require.Equal(t, map[string]int{f.moves()[0].Task: 1}, f.explained())
+		require.Equal(t, []waiting{{Task: f.moves()[0].Task, Instances: 1, Reason: orchestrator.ReasonFailed, Worker: "w2", Named: true}}, f.LastPlan().Waiting)
+	})
+}
+
+// TestD14_NotWritten: what a plan without writes starts does not wait.
+func TestD14_NotWritten(t *testing.T) {
+	inBubble(t, given{workers: 1, expected: 1, opts: options{orchestrator.WithDryRun()}}, func(t *testing.T, f *fleet) {
+		f.term()
+		require.Empty(t, f.LastPlan().Waiting)
+		require.Empty(t, f.plan(hypothesis{}).Waiting)
+	})
+}
