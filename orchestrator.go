@@ -52,6 +52,7 @@ type Orchestrator[W, T comparable] struct {
 
 	inflight inflight[W, T]
 	last     atomic.Pointer[Snapshot[W, T]]
+	underWay atomic.Pointer[underWay[W, T]] // nil between terms
 }
 
 // New returns an orchestrator that reaches the workers through c. The error joins all

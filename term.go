@@ -47,6 +47,7 @@ func (o *Orchestrator[W, T]) NextTerm(ctx context.Context) error {
 	}
 	r := t.publish(err)
 	o.last.Store(r)
+	o.underWay.Store(nil)
 	t.log(ctx, &before, &r.plan)
 	for _, f := range o.cfg.stats {
 		f(t.stats)
@@ -91,7 +92,8 @@ func (t *termRun[W, T]) run(ctx context.Context) error {
 }
 
 func (t *termRun[W, T]) phases(ctx context.Context) error {
-	answers, began := t.o.list(ctx, t.id)
+	answers, began := t.o.list(ctx, t.id, t.stats.Start)
+	t.o.enter(t.id, t.stats.Start, PhasePlan, nil, nil)
 	listed := time.Now()
 	t.stats.Listing = listed.Sub(t.stats.Start)
 	cause := t.applyAnswers(answers, began, ctx.Err() != nil)
@@ -272,6 +274,8 @@ func (t *termRun[W, T]) write(ctx context.Context) error {
 		Writes: t.fleet.Write(t.decision.Changes, o.applier != nil),
 		ctx:    base, abort: abort, calls: &t.stats,
 	}
+	t.writing.left.Store(int64(len(t.decision.Changes)))
+	o.enter(t.id, t.stats.Start, PhaseWrite, nil, t.writing)
 	cause := t.writing.write(ctx)
 	t.failures = append(t.failures, t.writing.failed...)
 	t.writing.Learn(errors.Is(t.writing.cause, ErrDeposed), t.now())

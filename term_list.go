@@ -81,9 +81,9 @@ type batch struct {
 //   - half of them have, and four times as long has passed as that took, and at
 //     least a tenth of the timeout.
 //
-// It takes a step for each worker and each name, the names in parallel, and sorts the
-// workers if their last calls were in different terms.
-func (o *Orchestrator[W, T]) list(ctx context.Context, term Term) (answers []answer[T], began time.Time) {
+// start is when the term began. list takes a step for each worker and each name, the names
+// in parallel, and sorts the workers if their last calls were in different terms.
+func (o *Orchestrator[W, T]) list(ctx context.Context, term Term, start time.Time) (answers []answer[T], began time.Time) {
 	l := &listing[W, T]{
 		o: o, term: term.Number, workers: o.workers, began: time.Now(),
 		answers: make([]answer[T], len(o.workers)),
@@ -94,6 +94,7 @@ func (o *Orchestrator[W, T]) list(ctx context.Context, term Term) (answers []ans
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	l.begin()
+	o.enter(term, start, PhaseList, l, nil)
 	for half := l.half; ; half = nil {
 		select {
 		case <-half:

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/f8949c05/orchestrator/internal/handover"
@@ -34,6 +35,7 @@ type writing[W, T comparable] struct {
 	began  time.Time
 	ended  time.Time
 	times  []changeTimes // by change
+	left   atomic.Int64  // changes that have not ended
 	errs   []error       // by change: the first error
 	failed []error       // every failure, as *CallError
 	calls  *TermStats
@@ -159,6 +161,7 @@ func (w *writing[W, T]) write(ctx context.Context) error {
 			}
 			w.send(call)
 		}
+		w.left.Store(int64(w.Machine.Left()))
 		if w.Machine.Over() {
 			return w.cause
 		}

@@ -111,6 +111,7 @@ func TestD3_Reading(t *testing.T) {
 		require.Len(t, slices.Collect(f.Last().Workers()), 2)
 		require.Len(t, f.LastActual(), 2)
 		require.Equal(t, timeout, f.Config().CommunicatorTimeout)
+		require.NotZero(t, f.Progress())
 		f.OnTerm(func(*snapshot) {})()
 		require.Equal(t, now, time.Now())
 		for range before.Workers() {

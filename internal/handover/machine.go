@@ -578,7 +578,10 @@ func (m *Machine) prune(w int32) {
 }
 
 // Over reports whether no write is in flight and none will be sent.
-func (m *Machine) Over() bool { return m.unsent == 0 && m.inFlight == 0 }
+func (m *Machine) Over() bool { return m.Left() == 0 }
+
+// Left returns how many changes have not ended.
+func (m *Machine) Left() int { return m.unsent + m.inFlight }
 
 // Outcome returns the outcome of change i, and why it or its second half was not begun.
 func (m *Machine) Outcome(i int) (Outcome, Skip) {

@@ -114,9 +114,18 @@ func TestR2_AfterARestartNothingIsWrittenUntilEachIsHeard(t *testing.T) {
 		n.pass(aLease/2, workers[0])
 		require.Equal(t, before, n.where())
 		require.Zero(t, next.LastPlan(), "no term has run")
+		require.Nil(t, next.Last())
+		terms := 0
+		defer next.OnTerm(func(s *orchestrator.Snapshot[communicator.WorkerID, string]) {
+			require.Same(t, s, next.Last())
+			require.Zero(t, next.Progress())
+			require.Equal(t, s.Plan().Stats.Term.Epoch, next.Config().Epoch)
+			terms++
+		})()
 		require.NoError(t, workers[1].beat())
 		n.pass(time.Second)
 		require.NotZero(t, next.LastPlan().Stats.Term)
+		require.NotZero(t, terms)
 		where := n.where()
 		require.NotContains(t, where, "d")
 		require.Contains(t, where, "e")

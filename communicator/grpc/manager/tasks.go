@@ -221,6 +221,22 @@ func (m *Manager) Plan(h orchestrator.Hypothesis[communicator.WorkerID, string])
 	return m.orch.Plan(h)
 }
 
+// Last returns the last term; nil before the first. See [orchestrator.Orchestrator.Last].
+func (m *Manager) Last() *orchestrator.Snapshot[communicator.WorkerID, string] { return m.orch.Last() }
+
+// OnTerm registers a function that is called at the end of each term. See
+// [orchestrator.Orchestrator.OnTerm].
+func (m *Manager) OnTerm(f func(*orchestrator.Snapshot[communicator.WorkerID, string])) (stop func()) {
+	return m.orch.OnTerm(f)
+}
+
+// Progress returns the progress of the term under way. See
+// [orchestrator.Orchestrator.Progress].
+func (m *Manager) Progress() orchestrator.Progress[communicator.WorkerID] { return m.orch.Progress() }
+
+// Config returns the options of the terms in force. See [orchestrator.Orchestrator.Config].
+func (m *Manager) Config() orchestrator.Config { return m.orch.Config() }
+
 // LastPlan returns what the last term did, with reasons; the zero value before the
 // first. See [orchestrator.Orchestrator.LastPlan].
 func (m *Manager) LastPlan() orchestrator.Plan[communicator.WorkerID, string] {
