@@ -76,8 +76,25 @@
 // T11. NextTerm returns every failure of the term in a [*TermError]. It carries out
 // everything else.
 //
-// T12. [Orchestrator.LastPlan] and [Orchestrator.LastActual] describe the last term, and
-// never block. LastPlan lists what pauses, until when and why.
+// T12. [Orchestrator.Last] is the last term: its plan, its workers and what it expected.
+// [Orchestrator.LastPlan] and [Orchestrator.LastActual] read from it. They never block. The
+// plan lists what pauses, until when and why.
+//
+// D1. The parts of a [Snapshot] agree with each other, and do not change.
+//
+// D3. Readers never delay a term, and a term never delays a reader.
+//
+// D14. Each missing instance waits in the plan exactly once, with its reason
+// ([Waiting]), and [Snapshot.Explain] says of each worker why it does not run a task.
+//
+// D15. A start that replaces a lost or vanished instance names the worker that had it.
+//
+// D16. [Orchestrator.Plan] returns what the next term does, if its hypothesis comes true and
+// nothing else changes.
+//
+// D17. Plan makes no call and changes nothing.
+//
+// D18. What marshals to JSON unmarshals to a value that marshals to the same bytes.
 //
 // T13. Each call carries the epoch and the number of its term ([Term]). Workers refuse
 // writes of earlier leaders and of earlier terms.

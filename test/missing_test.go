@@ -2,6 +2,7 @@ package test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -61,7 +62,10 @@ func TestD14_EveryMissingInstance(t *testing.T) {
 					f.Refuse(nil)
 				}
 				_ = f.NextTerm(t.Context())
-				f.explained()
+				missing := f.explained()
+				for _, task := range f.ListExpectedTasks() {
+					f.requireExplained(task, missing[task.Name])
+				}
 			}
 		})
 	}
@@ -120,5 +124,86 @@ func TestD14_NotWritten(t *testing.T) {
 		f.term()
 		require.Empty(t, f.LastPlan().Waiting)
 		require.Empty(t, f.plan(hypothesis{}).Waiting)
+	})
+}
+
+// requireExplained checks what Explain says of a task of which some instances are missing:
+// it has a reason for each worker, and agrees with the snapshot.
+func (f *fleet) requireExplained(task task, missing int) {
+	f.t.Helper()
+	s := f.Last()
+	e, ok := s.Explain(task.Name)
+	require.True(f.t, ok)
+	require.Equal(f.t, task.Instances, e.Instances)
+	require.Equal(f.t, missing, e.Missing)
+	held := make(map[string]bool)
+	for _, w := range s.Plan().Waiting {
+		if w.Task == task.Name && w.Kind() == orchestrator.WaitingHeld {
+			held[w.Worker] = true
+		}
+	}
+	i, has := 0, 0
+	for w := range s.Workers() {
+		row := e.Workers[i]
+		require.Equal(f.t, w.Name, row.Worker)
+		require.Equal(f.t, slices.Contains(w.Tasks, task.Name) || held[w.Name], row.Has, "%+v", row)
+		require.NotEmpty(f.t, row.Reason)
+		if row.Has {
+			has++
+		}
+		if row.Reason == orchestrator.ReasonEnough {
+			require.Zero(f.t, e.Missing, "%+v", row)
+		}
+		i++
+	}
+	require.GreaterOrEqual(f.t, has+e.Missing, task.Instances)
+}
+
+// TestD14_WhyNotThere checks the reason of a worker in each state.
+func TestD14_WhyNotThere(t *testing.T) {
+	inBubble(t, given{workers: 5, expected: 5, opts: options{hold}}, func(t *testing.T, f *fleet) {
+		f.term()
+		row := func(task, worker string) orchestrator.WorkerReason[string] {
+			t.Helper()
+			e, ok := f.Last().Explain(task)
+			require.True(t, ok)
+			i := slices.IndexFunc(e.Workers, func(w orchestrator.WorkerReason[string]) bool { return w.Worker == worker })
+			return e.Workers[i]
+		}
+		reason := func(task, worker string) orchestrator.Reason { t.Helper(); return row(task, worker).Reason }
+		home := f.Running("t1")[0]
+		require.Equal(t, orchestrator.WorkerReason[string]{Worker: home, Has: true, Reason: orchestrator.ReasonMissing}, row("t1", home))
+		f.term()
+		require.Equal(t, orchestrator.WorkerReason[string]{Worker: home, Has: true, Reason: orchestrator.ReasonStays}, row("t1", home))
+		other := f.Running("t2")[0]
+		require.Equal(t, orchestrator.WorkerReason[string]{Worker: other, Reason: orchestrator.ReasonEnough}, row("t1", other))
+
+		f.Cut(home)
+		f.silentTerm(home)
+		require.Equal(t, orchestrator.WorkerReason[string]{Worker: home, Has: true, Reason: orchestrator.ReasonHeld}, row("t1", home))
+		require.Equal(t, orchestrator.ReasonSilent, reason("t2", home))
+		f.Heal()
+		f.anyTerms(3)
+
+		require.NoError(t, f.DrainWorker(home))
+		f.term()
+		require.Equal(t, orchestrator.ReasonDrain, reason("t1", home))
+		require.Equal(t, orchestrator.ReasonDrain, reason("t2", home))
+		require.Equal(t, orchestrator.ReasonDrain, reason("t1", f.Running("t1")[0]))
+
+		f.addPoison()
+		require.Len(t, f.failingTerm(), 1)
+		tried := f.LastPlan().Changes[0].To
+		require.Equal(t, orchestrator.WorkerReason[string]{
+			Worker: tried, Reason: orchestrator.ReasonFailed, Until: f.termNumber() + 2, Failure: errRejected.Error(),
+		}, row("poison", tried))
+
+		_, ok := f.Last().Explain("unknown")
+		require.False(t, ok)
+		f.RemoveTask("t2")
+		f.refuse(orchestrator.OpRemove, "", "t2", errRejected)
+		_ = f.NextTerm(t.Context())
+		require.Equal(t, orchestrator.ReasonStays, reason("t2", f.Running("t2")[0]))
+		require.Equal(t, orchestrator.ReasonUnexpected, reason("t2", tried))
 	})
 }

@@ -1,0 +1,197 @@
+package orchestrator
+
+// Why a task is where it is.
+
+import "slices"
+
+// The reasons of an [Explanation] that are not those of a change or of waiting.
+const (
+	// ReasonStays: the worker ran the instance before the term, and keeps it.
+	ReasonStays Reason = "stays"
+	// ReasonSilent: the worker is silent and is not known to run the task.
+	ReasonSilent Reason = "silent"
+	// ReasonQuarantined: the worker receives no tasks, because it failed to start some.
+	ReasonQuarantined Reason = "quarantined"
+	// ReasonEnough: other workers run or hold as many instances as wanted.
+	ReasonEnough Reason = "enough"
+)
+
+// Explanation says of each worker why it has a task or not, as a term left it.
+type Explanation[W comparable] struct {
+	// Instances is how many were wanted, 0 if the task was not expected, and Missing how
+	// many of them neither ran nor were held; see [Waiting].
+	Instances int `json:"instances"`
+	Missing   int `json:"missing"`
+	// Workers has all workers, in the order in which they were added.
+	Workers []WorkerReason[W] `json:"workers"`
+}
+
+// WorkerReason is a worker's row in an [Explanation].
+type WorkerReason[W comparable] struct {
+	Worker W `json:"worker"`
+	// Has reports whether the worker runs the task, or is silent or late and may run it.
+	Has bool `json:"has"`
+	// Reason is why it has the task: that of the change that brought it, of its waiting, or
+	// ReasonStays. Or it is why it has not: the worker's state, the reason of the change
+	// that took it away, a start that failed or pauses, ReasonEnough, or why the task
+	// waits.
+	Reason Reason `json:"reason"`
+	// Until is the number of the first term that tries again, and Failure the text of the
+	// last failure, if a start failed or the reason is a pause.
+	Until   uint64 `json:"until_term,omitempty"`
+	Failure string `json:"failure,omitempty"`
+}
+
+// Explain returns why each worker has a task or not. It returns false if the task was
+// neither expected nor on any worker. It takes a step for each task of each worker.
+func (s *Snapshot[W, T]) Explain(task T) (Explanation[W], bool) {
+	if checkName("task", task) != nil {
+		return Explanation[W]{}, false
+	}
+	e := Explanation[W]{Workers: make([]WorkerReason[W], len(s.workers))}
+	for t := range s.Expected() {
+		if t.Name == task {
+			e.Instances = t.Instances
+			break
+		}
+	}
+	why := s.reasonsFor(task)
+	known := e.Instances > 0
+	for _, w := range why.missing {
+		e.Missing += w.Instances
+	}
+	for i := range s.workers {
+		row := &e.Workers[i]
+		*row = WorkerReason[W]{Worker: s.workers[i].name, Has: s.has(i, task)}
+		_, held := why.waiting[row.Worker]
+		row.Has = row.Has || held && why.waiting[row.Worker].Kind() == WaitingHeld
+		if row.Has {
+			row.Reason = why.has(row.Worker)
+		} else {
+			why.hasNot(row, &s.plan.Workers[i], e.Instances)
+		}
+		known = known || row.Has
+	}
+	return e, known
+}
+
+// has reports whether the worker at an index runs a task, or ran it when it last answered
+// if it is silent.
+func (s *Snapshot[W, T]) has(i int, task T) bool {
+	w := &s.workers[i]
+	if State(s.fleet.Workers[i].State) == Lost {
+		return false
+	}
+	for _, write := range slices.Backward(w.acked) {
+		if write.Task == task {
+			return write.Op == OpAdd
+		}
+	}
+	return slices.Contains(w.list, task)
+}
+
+// taskReasons is what a plan says of one task, by worker.
+type taskReasons[W, T comparable] struct {
+	to, from    map[W]*Change[W, T]
+	waiting     map[W]*Waiting[W, T] // held and staying
+	missing     []Waiting[W, T]
+	paused      map[W]*Pause[W, T] // starts
+	quarantined map[W]*Pause[W, T]
+	suspect     *Pause[W, T] // nil if the task is not suspect
+}
+
+func (s *Snapshot[W, T]) reasonsFor(task T) taskReasons[W, T] {
+	r := taskReasons[W, T]{
+		to: make(map[W]*Change[W, T]), from: make(map[W]*Change[W, T]), waiting: make(map[W]*Waiting[W, T]),
+		paused: make(map[W]*Pause[W, T]), quarantined: make(map[W]*Pause[W, T]),
+	}
+	for i := range s.plan.Changes {
+		c := &s.plan.Changes[i]
+		if c.Task != task {
+			continue
+		}
+		if c.Kind.Op != Stop {
+			r.to[c.To] = c
+		}
+		if c.Kind.Op != Start {
+			r.from[c.From] = c
+		}
+	}
+	for i := range s.plan.Waiting {
+		w := &s.plan.Waiting[i]
+		if w.Task != task {
+			continue
+		}
+		switch w.Kind() {
+		case WaitingHeld, WaitingStaying:
+			r.waiting[w.Worker] = w
+		case WaitingUnplaced, WaitingFailing:
+			r.missing = append(r.missing, *w)
+		}
+	}
+	for i := range s.plan.Paused {
+		p := &s.plan.Paused[i]
+		switch {
+		case p.Kind == PauseWorker:
+			r.quarantined[p.Worker] = p
+		case p.Kind == PauseStart && p.Task == task:
+			r.paused[p.Worker] = p
+		case p.Kind == PauseTask && p.Task == task:
+			r.suspect = p
+		}
+	}
+	return r
+}
+
+// has returns why a worker has the task.
+func (r *taskReasons[W, T]) has(worker W) Reason {
+	if w := r.waiting[worker]; w != nil {
+		return w.Reason
+	}
+	if c := r.to[worker]; c != nil {
+		return c.Kind.Reason
+	}
+	return ReasonStays
+}
+
+// hasNot completes the row of a worker that does not have the task, of which a number of
+// instances is wanted.
+func (r *taskReasons[W, T]) hasNot(row *WorkerReason[W], state *WorkerPlan[W], wanted int) {
+	paused := func(reason Reason, p *Pause[W, T]) {
+		row.Reason, row.Until, row.Failure = reason, p.Until, errText(p.Err)
+	}
+	to, from := r.to[row.Worker], r.from[row.Worker]
+	pause, quarantine := r.paused[row.Worker], r.quarantined[row.Worker]
+	switch {
+	case state.State == Lost:
+		row.Reason = ReasonLost
+	case to != nil:
+		row.Reason, row.Failure = ReasonFailed, errText(to.Err)
+		if to.Outcome == OutcomeSkipped || to.Outcome == OutcomeDry {
+			row.Reason = ReasonSkipped
+		}
+		if pause != nil {
+			row.Until = pause.Until
+		}
+	case state.State == Silent:
+		row.Reason = ReasonSilent
+	case from != nil:
+		row.Reason = from.Kind.Reason
+	case wanted == 0:
+		row.Reason = ReasonUnexpected
+	case state.Draining:
+		row.Reason = ReasonDrain
+	case pause != nil:
+		paused(ReasonPaused, pause)
+	case quarantine != nil:
+		paused(ReasonQuarantined, quarantine)
+	case state.Late:
+		row.Reason = ReasonLate
+	case len(r.missing) == 0:
+		row.Reason = ReasonEnough
+	case r.suspect != nil:
+		paused(ReasonPaused, r.suspect)
+	default:
+		row.Reason = r.missing[0].Reason
+	}
+}
