@@ -208,8 +208,8 @@ func (r filler) fill(v reflect.Value) {
 			v.SetMapIndex(key, value)
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			r.fill(v.Field(i))
+		for _, field := range v.Fields() {
+			r.fill(field)
 		}
 	default:
 		panic("no random value of " + v.Type().String())

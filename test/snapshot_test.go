@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -165,21 +166,25 @@ func TestConfig(t *testing.T) {
 	})
 }
 
+// delayWrites delays each Remove and each Add.
+func (f *fleet) delayWrites(remove, add time.Duration) {
+	f.intercept(func(_ context.Context, c call) error {
+		switch c.Op {
+		case orchestrator.OpRemove:
+			time.Sleep(remove)
+		case orchestrator.OpAdd:
+			time.Sleep(add)
+		}
+		return nil
+	})
+}
+
 // TestD_TimesOfAChange checks when changes began, how long they took, and how long a move
 // left its instance stopped.
 func TestD_TimesOfAChange(t *testing.T) {
 	const stop, start = 2 * time.Second, 3 * time.Second
-	delayed := func(_ context.Context, c call) error {
-		switch c.Op {
-		case orchestrator.OpRemove:
-			time.Sleep(stop)
-		case orchestrator.OpAdd:
-			time.Sleep(start)
-		}
-		return nil
-	}
 	inBubble(t, given{workers: 1, expected: 2}, func(t *testing.T, f *fleet) {
-		f.intercept(delayed)
+		f.delayWrites(stop, start)
 		began := time.Now()
 		f.term()
 		for i, c := range f.LastPlan().Changes { // one after the other
@@ -199,7 +204,7 @@ func TestD_TimesOfAChange(t *testing.T) {
 		orchestrator.StopThenStart: start, orchestrator.StartThenStop: 0,
 	} {
 		onBothWires(t, given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(handoff)}}, func(t *testing.T, f *fleet) {
-			f.intercept(delayed)
+			f.delayWrites(stop, start)
 			f.join("w2")
 			began := time.Now()
 			f.term()
@@ -229,7 +234,7 @@ func TestD_GapOfAFailedMove(t *testing.T) {
 			})
 			_ = f.NextTerm(t.Context())
 			move := f.moves()[0]
-			require.Equal(t, err == errRejected, move.Outcome == orchestrator.OutcomeReturned)
+			require.Equal(t, errors.Is(err, errRejected), move.Outcome == orchestrator.OutcomeReturned)
 			require.Equal(t, want, move.Gap)
 			require.Equal(t, want, move.Took)
 		})
@@ -287,7 +292,7 @@ func TestD_WorkerState(t *testing.T) {
 			synctest.Wait()
 		}
 		requireState(orchestrator.Answering, f.termNumber())
-		require.Nil(t, f.state("w2").Err)
+		require.NoError(t, f.state("w2").Err)
 		require.Equal(t, uint64(1), f.state("w2").SinceTerm)
 	})
 	inBubble(t, given{workers: 2, expected: 8}, func(t *testing.T, f *fleet) {
