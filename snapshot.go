@@ -26,8 +26,13 @@ type Snapshot[W, T comparable] struct {
 // workerResult is the names in a worker's result, in a form that is cheap to make: its
 // answer, and the writes acknowledged since.
 type workerResult[W, T comparable] struct {
-	name  W
-	list  []T
+	name W
+	list []T
+	*workerRest[T]
+}
+
+// workerRest is the part of a worker's result that is empty for most workers in most terms.
+type workerRest[T comparable] struct {
 	acked []Write[T]
 	err   error
 }

@@ -20,8 +20,12 @@ func (t *termRun[W, T]) publish(err error) *Snapshot[W, T] {
 		fleet: t.fleet.Snapshot(&t.decision, t.expect, term.Moment{Term: t.id.Number, Time: t.stats.Start}), expected: t.o.expected, losers: t.losers,
 		workers: make([]workerResult[W, T], len(t.workers)), names: make(map[int32]T),
 	}
+	none := &workerRest[T]{}
 	for i, w := range t.workers {
-		r.workers[i] = workerResult[W, T]{name: w.name, list: w.list, acked: w.acked, err: w.err}
+		r.workers[i] = workerResult[W, T]{name: w.name, list: w.list, workerRest: none}
+		if len(w.acked) > 0 || w.err != nil {
+			r.workers[i].workerRest = &workerRest[T]{acked: w.acked, err: w.err}
+		}
 	}
 	tasks := r.fleet.Tasks()
 	for i, name := range t.names(len(tasks), func(i int) int32 { return tasks[i] }) {
