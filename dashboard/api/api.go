@@ -1,0 +1,271 @@
+package api
+
+import (
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// The types of package orchestrator with strings as names.
+type (
+	Plan     = orchestrator.Plan[string, string]
+	Change   = orchestrator.Change[string, string]
+	Waiting  = orchestrator.Waiting[string, string]
+	Pause    = orchestrator.Pause[string, string]
+	Progress = orchestrator.Progress[string]
+)
+
+// Header is part of each answer: the term that it shows.
+type Header struct {
+	// Term is the last term of the leader that answers; zero before the first one.
+	Term orchestrator.Term `json:"term"`
+	// Start and Took are those of the term, and Now is the time of the answer, by the
+	// leader's clock.
+	Start time.Time     `json:"start,omitzero"`
+	Took  time.Duration `json:"took_ns,omitempty"`
+	Now   time.Time     `json:"now"`
+}
+
+// Page is a part of a list. Total counts the rows of the whole list, and Matching those that
+// the query selects. If there are more rows, After is the value of the parameter "after"
+// that continues the list.
+type Page struct {
+	Total    int    `json:"total"`
+	Matching int    `json:"matching"`
+	After    string `json:"after,omitempty"`
+}
+
+// Status is the answer to GET api/v1/status.
+type Status struct {
+	Header
+	Title string `json:"title"`
+	// Summary is the state of the fleet in one sentence.
+	Summary string `json:"summary"`
+	// Progress is the term under way; nil between terms.
+	Progress *Progress `json:"progress,omitempty"`
+	// Problems are what needs a person, one for each cause, the worst first and at most
+	// eight of them. ProblemsTotal counts all.
+	Problems      []Problem                  `json:"problems"`
+	ProblemsTotal int                        `json:"problems_total"`
+	Workers       orchestrator.WorkerStats   `json:"workers"`
+	Instances     orchestrator.InstanceStats `json:"instances"`
+	// Changes are the last ones, the newest first and at most twelve.
+	Changes []RepeatedChange `json:"changes"`
+}
+
+// Problem is something that needs a person.
+type Problem struct {
+	Kind ProblemKind `json:"kind"`
+	// Text is one line that says what happened, to what, and why.
+	Text string `json:"text"`
+	// Workers and Tasks name what it concerns, at most eight of each. The totals count all.
+	Workers      []Name    `json:"workers,omitempty"`
+	WorkersTotal int       `json:"workers_total,omitempty"`
+	Tasks        []Name    `json:"tasks,omitempty"`
+	TasksTotal   int       `json:"tasks_total,omitempty"`
+	Since        time.Time `json:"since,omitzero"` // zero: not known
+}
+
+// ProblemKind is the kind of a problem.
+type ProblemKind string
+
+// The kinds of problems, the worst first.
+const (
+	ProblemMassLoss    ProblemKind = "mass loss"
+	ProblemNoTerms     ProblemKind = "no terms"    // none for three intervals
+	ProblemCut         ProblemKind = "term cut"    // the last term ended early or failed
+	ProblemLost        ProblemKind = "lost"        // workers
+	ProblemUnplaced    ProblemKind = "unplaced"    // instances without a place
+	ProblemFailing     ProblemKind = "failing"     // starts that fail
+	ProblemSilent      ProblemKind = "silent"      // workers
+	ProblemStuck       ProblemKind = "stuck"       // workers with a call that does not return
+	ProblemQuarantined ProblemKind = "quarantined" // workers
+	ProblemStaying     ProblemKind = "staying"     // instances that a draining worker cannot hand on
+	ProblemDeferred    ProblemKind = "deferred"    // moves that wait
+	ProblemDuplicate   ProblemKind = "duplicate"   // tasks that a worker lists twice
+	ProblemUnexpected  ProblemKind = "unexpected"  // tasks that are not expected
+)
+
+// Name is the name of a worker or a task as text. Different names may have the same text;
+// Nth then counts them, from 2, in the order of the term. For the first it is 0.
+type Name struct {
+	Name string `json:"name"`
+	Nth  int    `json:"nth,omitempty"`
+}
+
+// RepeatedChange is a change, and how often it was made in a row of terms.
+type RepeatedChange struct {
+	Change Change            `json:"change"`
+	Term   orchestrator.Term `json:"term"` // of the last time
+	Times  int               `json:"times"`
+}
+
+// Workers is the answer to GET api/v1/workers.
+type Workers struct {
+	Header
+	Page
+	Workers []Worker `json:"workers"`
+}
+
+// Worker is a worker, as the term left it.
+type Worker struct {
+	Name
+	State       orchestrator.State `json:"state"`
+	Late        bool               `json:"late,omitempty"`
+	Draining    bool               `json:"draining,omitempty"`
+	Quarantined bool               `json:"quarantined,omitempty"`
+	Stuck       bool               `json:"stuck,omitempty"`
+	// Since and SinceTerm say when it entered the state.
+	Since     time.Time `json:"since,omitzero"`
+	SinceTerm uint64    `json:"since_term,omitempty"`
+	// Err is why it did not answer.
+	Err string `json:"err,omitempty"`
+	// LastAnswer is zero if it never answered. ListTook is how long that call took.
+	LastAnswer time.Time     `json:"last_answer,omitzero"`
+	ListTook   time.Duration `json:"list_took_ns,omitempty"`
+	// Tasks counts its tasks; of a lost worker those that it had.
+	Tasks int `json:"tasks"`
+}
+
+// WorkerDetail is the answer to GET api/v1/worker?name=…
+type WorkerDetail struct {
+	Header
+	Worker
+	// Pauses are what the leader leaves alone on this worker, because it failed.
+	Pauses []Pause `json:"pauses"`
+	// Running is a part of its tasks; TasksPage has the totals.
+	Running   []TaskState `json:"running"`
+	TasksPage Page        `json:"tasks_page"`
+	// Load is its number of tasks over the terms, and Changes are those that concern it,
+	// the newest first.
+	Load    []LoadPoint      `json:"load"`
+	Changes []RepeatedChange `json:"changes"`
+}
+
+// TaskState is a task on a worker.
+type TaskState struct {
+	Name
+	// State is what the worker says of it, if the dashboard can ask: queued, running or
+	// failing. Err is the last error.
+	State string `json:"state,omitempty"`
+	Err   string `json:"err,omitempty"`
+}
+
+// LoadPoint is a worker's number of tasks from a time on.
+type LoadPoint struct {
+	Term  orchestrator.Term `json:"term"`
+	Time  time.Time         `json:"time"`
+	Tasks int               `json:"tasks"`
+}
+
+// Tasks is the answer to GET api/v1/tasks.
+type Tasks struct {
+	Header
+	Page
+	Tasks []Task `json:"tasks"`
+}
+
+// Task is a task, as the term left it.
+type Task struct {
+	Name
+	// Instances is how many are wanted; 0 if the task is not expected.
+	Instances int `json:"instances"`
+	// Workers run it or may run it; at most eight. WorkersTotal counts all.
+	Workers      []Name `json:"workers"`
+	WorkersTotal int    `json:"workers_total"`
+	// Missing counts the instances that neither run nor are held, and Waiting says why.
+	Missing int       `json:"missing,omitempty"`
+	Waiting []Waiting `json:"waiting,omitempty"`
+}
+
+// TaskDetail is the answer to GET api/v1/task?name=…
+type TaskDetail struct {
+	Header
+	Task
+	// Reasons says of each worker why it has the task or not, those that have it first.
+	// ReasonsTotal counts all workers.
+	Reasons      []orchestrator.WorkerReason[string] `json:"reasons"`
+	ReasonsTotal int                                 `json:"reasons_total"`
+	// Changes are those of the task, the newest first.
+	Changes []RepeatedChange `json:"changes"`
+	// LongestGap is the longest time for which a move left an instance stopped, of the
+	// changes that the history has.
+	LongestGap time.Duration `json:"longest_gap_ns,omitempty"`
+}
+
+// Terms is the answer to GET api/v1/terms, the newest first.
+type Terms struct {
+	Header
+	Page
+	Terms []TermRow `json:"terms"`
+}
+
+// TermRow is a term of the history. Quiet counts the terms without changes that followed it
+// and that the history has dropped.
+type TermRow struct {
+	Stats orchestrator.TermStats `json:"stats"`
+	Quiet int                    `json:"quiet,omitempty"`
+}
+
+// Changes is the answer to GET api/v1/changes, the newest first.
+type Changes struct {
+	Header
+	Page
+	Changes []RepeatedChange `json:"changes"`
+}
+
+// WhatIf is the answer to GET api/v1/what-if: what the next term would do if workers drained,
+// were lost, fell silent or joined.
+type WhatIf struct {
+	Header
+	// Verdict is one sentence.
+	Verdict string `json:"verdict"`
+	// Plan is the plan without what exceeds the bounds: the workers that change most and
+	// the first changes. The totals count all of them.
+	Plan         Plan `json:"plan"`
+	WorkersTotal int  `json:"workers_total"`
+	ChangesTotal int  `json:"changes_total"`
+	WaitingTotal int  `json:"waiting_total"`
+}
+
+// Settings is the answer to GET api/v1/settings.
+type Settings struct {
+	Header
+	Config orchestrator.Config `json:"config"`
+	// Go and Module are the versions of Go and of this module in the leader's program.
+	Go     string `json:"go"`
+	Module string `json:"module"`
+	// Writable reports whether the caller may drain workers.
+	Writable bool `json:"writable"`
+	// Limit is the most rows of an answer.
+	Limit int `json:"limit"`
+	// HistoryTerms and HistoryChanges count what the history has, and HistorySince is the
+	// start of its first term. They are zero without a history.
+	HistoryTerms   int       `json:"history_terms"`
+	HistoryChanges int       `json:"history_changes"`
+	HistorySince   time.Time `json:"history_since,omitzero"`
+}
+
+// Drain is the answer to POST and DELETE api/v1/drain?worker=…
+type Drain struct {
+	Worker   string `json:"worker"`
+	Draining bool   `json:"draining"`
+}
+
+// Error is the answer if a request fails, as RFC 9457 defines it.
+type Error struct {
+	Type   string `json:"type"` // about:blank
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+	// Leader is the address of the process that leads, if this one does not and it is known.
+	Leader string `json:"leader,omitempty"`
+}
+
+// Error returns the detail, or the title if there is none.
+func (e *Error) Error() string {
+	if e.Detail != "" {
+		return e.Detail
+	}
+	return e.Title
+}
