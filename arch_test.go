@@ -46,6 +46,9 @@ var mayImport = map[string]string{
 	"simulator":                     "std . worker communicator/communicatortest communicator/memory",
 	"stats":                         "std . worker recruit github.com/prometheus/client_golang/prometheus",
 
+	"dashboard/api": "std .",
+	"dashboard":     "std . dashboard/api",
+
 	// Modules of their own.
 	"boltfile": "std worker go.etcd.io/bbolt",
 	"communicator/grpc": "std . worker google.golang.org " +

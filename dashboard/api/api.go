@@ -26,6 +26,15 @@ type Header struct {
 	Now   time.Time     `json:"now"`
 }
 
+// Current is the answer to GET api/v1/progress, which is small and always up to date: the
+// last term and the term under way.
+type Current struct {
+	Header
+	// Tag is the entity tag that the other answers have until the next term ends.
+	Tag      string    `json:"tag"`
+	Progress *Progress `json:"progress,omitempty"` // nil between terms
+}
+
 // Page is a part of a list. Total counts the rows of the whole list, and Matching those that
 // the query selects. If there are more rows, After is the value of the parameter "after"
 // that continues the list.

@@ -1,0 +1,186 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/dashboard/api"
+)
+
+// Source is the orchestrator of the process that leads. [orchestrator.Orchestrator] and the
+// managers that contain one implement it.
+type Source[W, T comparable] interface {
+	Last() *orchestrator.Snapshot[W, T]
+	OnTerm(f func(*orchestrator.Snapshot[W, T])) (stop func())
+	Plan(h orchestrator.Hypothesis[W, T]) (orchestrator.Plan[W, T], error)
+	Progress() orchestrator.Progress[W]
+	Config() orchestrator.Config
+}
+
+// Handler serves the pages and the API. Its links are relative, so that it works beneath any
+// path with [http.StripPrefix]. Its methods are safe for concurrent use.
+type Handler[W, T comparable] struct {
+	options
+	workerName func(W) string
+	taskName   func(T) string
+	drain      func(context.Context, W) error // nil: read-only
+	undrain    func(context.Context, W) error
+	taskStates func(W) []TaskState[T] // nil: not known
+
+	crossOrigin *http.CrossOriginProtection
+	endpoints   map[string]endpoint
+	gzips       sync.Pool
+	planning    chan struct{} // holds a token while a what-if plan is computed
+
+	lead atomic.Pointer[lead[W, T]] // nil: this process does not lead
+	last atomic.Pointer[view[W, T]] // the view of the last request
+}
+
+// lead is a time in which this process leads.
+type lead[W, T comparable] struct {
+	Source[W, T]
+}
+
+// endpoint is what a path serves, by method. HEAD is served as GET.
+type endpoint map[string]http.HandlerFunc
+
+// New returns a handler for names of types W and T. It answers that this process does not
+// lead until Lead is called. The error joins all problems with the options.
+func New[W, T comparable](opts ...Option) (*Handler[W, T], error) {
+	o, err := newOptions(opts)
+	errs := []error{err}
+	h := &Handler[W, T]{
+		options: o, crossOrigin: http.NewCrossOriginProtection(),
+		endpoints: make(map[string]endpoint), planning: make(chan struct{}, 1),
+	}
+	take := func(err error) { errs = append(errs, err) }
+	h.workerName, err = typed("WithNames", o.workerName, nameOf[W]())
+	take(err)
+	h.taskName, err = typed("WithNames", o.taskName, nameOf[T]())
+	take(err)
+	h.drain, err = typed[func(context.Context, W) error]("WithDrain", o.drain, nil)
+	take(err)
+	h.undrain, err = typed[func(context.Context, W) error]("WithDrain", o.undrain, nil)
+	take(err)
+	h.taskStates, err = typed[func(W) []TaskState[T]]("WithTaskStates", o.taskStates, nil)
+	take(err)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	h.apiRoutes()
+	h.pageRoutes()
+	return h, nil
+}
+
+// handle adds an endpoint. The path begins with a slash.
+func (h *Handler[W, T]) handle(method, path string, f http.HandlerFunc) {
+	if h.endpoints[path] == nil {
+		h.endpoints[path] = make(endpoint)
+	}
+	h.endpoints[path][method] = f
+}
+
+// Lead makes the handler show the terms of source, because this process leads. A later call
+// replaces the source. After stop, the handler answers that this process does not lead,
+// unless Lead was called again. A second call of stop does nothing.
+func (h *Handler[W, T]) Lead(source Source[W, T]) (stop func()) {
+	l := &lead[W, T]{source}
+	h.lead.Store(l)
+	return func() {
+		h.lead.CompareAndSwap(l, nil)
+		h.last.Store(nil) // it refers to a snapshot
+	}
+}
+
+// view returns the view of the last term. All figures of an answer come from one view. The
+// error says that this process does not lead.
+func (h *Handler[W, T]) view() (*view[W, T], *api.Error) {
+	l := h.lead.Load()
+	if l == nil {
+		err := problem(http.StatusServiceUnavailable, "This process does not lead.")
+		if h.leader != nil {
+			err.Leader = printable(h.leader())
+		}
+		return nil, err
+	}
+	snapshot := l.Last()
+	v := h.last.Load()
+	if v == nil || v.lead != l || v.snapshot != snapshot {
+		v = newView(h, l, snapshot)
+		h.last.Store(v) // an older one may replace a newer one: it costs time only
+	}
+	return v, nil
+}
+
+// The headers of every answer. Nothing but the files of this package is loaded.
+const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// ServeHTTP serves the pages at / and the API at /api/v1/.
+func (h *Handler[W, T]) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", contentSecurityPolicy)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cache-Control", "private, no-cache")
+	header.Add("Vary", "Authorization, Accept-Encoding")
+	if err := h.admit(w, r); err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	if r.URL.Path == "" { // of StripPrefix, without a slash at the end
+		original, _, _ := strings.Cut(r.RequestURI, "?")
+		header.Set("Location", path.Base(original)+"/")
+		w.WriteHeader(http.StatusPermanentRedirect)
+		return
+	}
+	methods, ok := h.endpoints[r.URL.Path]
+	if !ok {
+		h.fail(w, r, problem(http.StatusNotFound, "There is no page at this address."))
+		return
+	}
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	serve, ok := methods[method]
+	if !ok {
+		h.fail(w, r, problem(http.StatusMethodNotAllowed, "The method is not allowed at this address."))
+		return
+	}
+	serve(w, r)
+}
+
+// problem returns an error for a status of HTTP.
+func problem(status int, detail string) *api.Error {
+	return &api.Error{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}
+}
+
+// fail answers with an error: the API with JSON, the pages with a page.
+func (h *Handler[W, T]) fail(w http.ResponseWriter, r *http.Request, err *api.Error) {
+	if strings.HasPrefix(r.URL.Path, apiPrefix) {
+		h.writeJSON(w, r, err.Status, "", err)
+		return
+	}
+	h.errorPage(w, r, err)
+}
+
+// elapsed returns the duration since a time, and 0 for the zero time.
+func elapsed(now, since time.Time) time.Duration {
+	if since.IsZero() {
+		return 0
+	}
+	return now.Sub(since)
+}
+
+func (h *Handler[W, T]) log(r *http.Request, level slog.Level, text string, args ...any) {
+	h.logger.Log(r.Context(), level, text, args...)
+}

@@ -1,0 +1,200 @@
+package dashboard
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// Option is a setting of a [Handler]. If an option is given twice, the later one counts.
+type Option interface {
+	apply(*options) error
+}
+
+type option func(*options) error
+
+func (f option) apply(o *options) error { return f(o) }
+
+// options is what the options set. Functions whose types depend on those of the names are
+// kept as any, so that most options need no type parameters; New checks their types.
+type options struct {
+	title      string
+	logger     *slog.Logger
+	leader     func() string
+	tokens     [][sha256.Size]byte
+	authorize  func(*http.Request) Access
+	workerName any // func(W) string
+	taskName   any // func(T) string
+	drain      any // func(context.Context, W) error
+	undrain    any // the same
+	taskStates any // func(W) []TaskState[T]
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{orchestrator.ErrInvalid}, args...)...)
+}
+
+// WithTitle sets the name of the fleet, which is the heading of the pages. The default is
+// "orchestrator".
+func WithTitle(title string) Option {
+	return option(func(o *options) error {
+		o.title = printable(title)
+		return nil
+	})
+}
+
+// WithLogger sets the logger. The default, and nil, discard everything. The handler logs
+// drains at Info, and answers that it could not compute or send at Warn and Debug.
+func WithLogger(l *slog.Logger) Option {
+	return option(func(o *options) error {
+		if l == nil {
+			l = slog.New(slog.DiscardHandler)
+		}
+		o.logger = l
+		return nil
+	})
+}
+
+// WithNames sets how names become text. By default a name is text already, or is
+// marshaled by MarshalText if it has that method, or is printed as fmt.Sprint does. The
+// functions must be safe for concurrent use. Different names may have the same text.
+func WithNames[W, T comparable](worker func(W) string, task func(T) string) Option {
+	return option(func(o *options) error {
+		if worker == nil || task == nil {
+			return invalid("WithNames: a function is nil")
+		}
+		o.workerName, o.taskName = worker, task
+		return nil
+	})
+}
+
+// WithLeader sets a function that returns the address of the process that leads, such as
+// "https://host:8080/dashboard/", or "" if it is not known. Answers of a process that does
+// not lead refer to it. The function must be safe for concurrent use and return within
+// milliseconds.
+func WithLeader(address func() string) Option {
+	return option(func(o *options) error {
+		if address == nil {
+			return invalid("WithLeader(nil): must be a function")
+		}
+		o.leader = address
+		return nil
+	})
+}
+
+// WithToken sets the tokens that may do everything. A request carries one as "Bearer", or as
+// the password of "Basic", so that a browser can ask for it. Each must have at least 16
+// bytes. It cannot be combined with [WithAuthorize].
+func WithToken(tokens ...string) Option {
+	return option(func(o *options) error {
+		if len(tokens) == 0 {
+			return invalid("WithToken(): must have a token")
+		}
+		o.tokens = nil
+		for _, token := range tokens {
+			if len(token) < 16 {
+				return invalid("WithToken: a token has %d bytes: must be at least 16", len(token))
+			}
+			o.tokens = append(o.tokens, sha256.Sum256([]byte(token)))
+		}
+		return nil
+	})
+}
+
+// Access is what a request may do.
+type Access int
+
+// The kinds of access.
+const (
+	// NoAccess: the request is refused.
+	NoAccess Access = iota
+	// ReadAccess: the request may read.
+	ReadAccess
+	// WriteAccess: the request may also drain workers, if [WithDrain] is given.
+	WriteAccess
+)
+
+// WithAuthorize sets a function that decides what each request may do. Without it and
+// without [WithToken], only requests from the same machine are answered. The function must
+// be safe for concurrent use.
+func WithAuthorize(f func(*http.Request) Access) Option {
+	return option(func(o *options) error {
+		if f == nil {
+			return invalid("WithAuthorize(nil): must be a function")
+		}
+		o.authorize = f
+		return nil
+	})
+}
+
+// WithDrain allows to drain workers, and sets the functions that do so. Pass those of the
+// registry or the manager, if there is one: an orchestrator forgets drains with its leader.
+// They must be safe for concurrent use and return an error that wraps
+// [orchestrator.ErrUnknownWorker] for a worker that is not known. By default a dashboard
+// changes nothing.
+func WithDrain[W comparable](drain, undrain func(ctx context.Context, worker W) error) Option {
+	return option(func(o *options) error {
+		if drain == nil || undrain == nil {
+			return invalid("WithDrain: a function is nil")
+		}
+		o.drain, o.undrain = drain, undrain
+		return nil
+	})
+}
+
+// TaskState is what a worker says of one of its tasks.
+type TaskState[T comparable] struct {
+	Task T
+	// State is a word such as queued, running or failing.
+	State string
+	// Err is the last error of the task.
+	Err string
+}
+
+// WithTaskStates sets a function that returns what a worker says of its tasks. It must be
+// safe for concurrent use and return within milliseconds. By default the states are not
+// known.
+func WithTaskStates[W, T comparable](f func(worker W) []TaskState[T]) Option {
+	return option(func(o *options) error {
+		if f == nil {
+			return invalid("WithTaskStates(nil): must be a function")
+		}
+		o.taskStates = f
+		return nil
+	})
+}
+
+// newOptions applies the options. The error joins all problems.
+func newOptions(opts []Option) (options, error) {
+	o := options{title: "orchestrator", logger: slog.New(slog.DiscardHandler)}
+	var errs []error
+	for _, opt := range opts {
+		if opt == nil {
+			errs = append(errs, invalid("an Option is nil"))
+			continue
+		}
+		errs = append(errs, opt.apply(&o))
+	}
+	if o.authorize != nil && o.tokens != nil {
+		errs = append(errs, invalid("WithAuthorize and WithToken: must not be combined"))
+	}
+	return o, errors.Join(errs...)
+}
+
+// typed returns an option's function, or fallback if it was not given. The error says that
+// its types are not those of the handler's names.
+func typed[F any](name string, given any, fallback F) (F, error) {
+	if given == nil {
+		return fallback, nil
+	}
+	f, ok := given.(F)
+	if !ok {
+		return fallback, invalid("%s: is %T: must be %T", name, given, fallback)
+	}
+	return f, nil
+}
