@@ -1,0 +1,242 @@
+package main
+
+// Text for people: tables, times and names.
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/f8949c05/orchestrator/dashboard/api"
+)
+
+// screen is what tables are written for.
+type screen struct {
+	width  int // columns; 0: any
+	colour bool
+}
+
+// minColumn is the least width to which a column shrinks.
+const minColumn = 8
+
+// table returns a heading and rows with aligned columns. If they exceed the width of the
+// screen, the widest columns shrink, and the text of a cell continues on the next line. It
+// returns "" without rows.
+func (s screen) table(heading []string, rows [][]string) string {
+	if len(rows) == 0 {
+		return ""
+	}
+	lines := append([][]string{heading}, rows...)
+	widths := s.widths(lines)
+	var b strings.Builder
+	for n, row := range lines {
+		cells, height := make([][]string, len(row)), 1
+		for i, cell := range row {
+			cells[i] = wrap(cell, widths[i])
+			height = max(height, len(cells[i]))
+		}
+		for y := range height {
+			var line strings.Builder
+			pad := 0
+			for i := range row {
+				text := ""
+				if y < len(cells[i]) {
+					text = cells[i][y]
+				}
+				if text != "" {
+					line.WriteString(strings.Repeat(" ", pad))
+					line.WriteString(s.paint(n == 0, heading[i], text))
+					pad = 0
+				}
+				pad += widths[i] - utf8.RuneCountInString(text) + 2
+			}
+			b.WriteString(line.String() + "\n")
+		}
+	}
+	return b.String()
+}
+
+// widths returns the widths of the columns.
+func (s screen) widths(lines [][]string) []int {
+	widths := make([]int, len(lines[0]))
+	total := 2 * (len(widths) - 1)
+	for i := range widths {
+		for _, line := range lines {
+			widths[i] = max(widths[i], utf8.RuneCountInString(line[i]))
+		}
+		total += widths[i]
+	}
+	for s.width > 0 && total > s.width {
+		widest := 0
+		for i, w := range widths {
+			if w > widths[widest] {
+				widest = i
+			}
+		}
+		if widths[widest] <= minColumn {
+			break
+		}
+		widths[widest]--
+		total--
+	}
+	return widths
+}
+
+// wrap splits a text into lines of at most a width, at spaces where there are some.
+func wrap(text string, width int) (lines []string) {
+	for utf8.RuneCountInString(text) > width {
+		end := len(string([]rune(text)[:width])) // of the first line
+		if text[end] != ' ' {
+			if space := strings.LastIndexByte(text[:end], ' '); space > 0 {
+				end = space
+			}
+		}
+		lines = append(lines, strings.TrimRight(text[:end], " "))
+		text = strings.TrimLeft(text[end:], " ")
+	}
+	return append(lines, text)
+}
+
+// The words that have a colour in the columns for states. Each is a word too, for those who
+// do not see colours.
+const (
+	bad      = " lost failed missing unplaced failing "
+	doubtful = " silent late draining quarantined stuck unknown returned skipped stopping held staying "
+)
+
+// paint adds the colour of a heading, or of a word in a column of states.
+func (s screen) paint(isHeading bool, column, text string) string {
+	if !s.colour {
+		return text
+	}
+	word, _, _ := strings.Cut(strings.TrimRight(text, ":,"), ",")
+	word, _, _ = strings.Cut(word, ":")
+	colour := ""
+	switch stated := column == "state" || column == "outcome" || column == "problem" || column == "kind"; {
+	case isHeading:
+		colour = "1"
+	case stated && strings.Contains(bad, " "+word+" "):
+		colour = "31"
+	case stated && strings.Contains(doubtful, " "+word+" "):
+		colour = "33"
+	default:
+		return text
+	}
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+}
+
+// maxShown bounds the characters of a name or an error in a table.
+const maxShown = 512
+
+// printable returns a text from elsewhere for a terminal: on one line, at most 512
+// characters, and with control and bidirectional characters as \u202e.
+func printable(text string) string {
+	runes := 0
+	for i := range text {
+		if runes++; runes > maxShown {
+			return escape(text[:i]) + "…"
+		}
+	}
+	return escape(text)
+}
+
+// escape returns the text with each character that is not printable as an escape sequence.
+func escape(text string) string {
+	var b strings.Builder
+	for i, r := range text {
+		switch {
+		case r == utf8.RuneError && !strings.HasPrefix(text[i:], "\ufffd"):
+			fmt.Fprintf(&b, `\x%02x`, text[i])
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		case r > 0xffff:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// escapeJSON returns JSON in which each character that is not printable is escaped. Outside
+// of strings there is none.
+func escapeJSON(encoded []byte) string {
+	var b strings.Builder
+	for _, r := range string(encoded) {
+		switch {
+		case unicode.IsPrint(r) || r == '\n':
+			b.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// shown returns a name for a table.
+func shown(n api.Name) string {
+	if n.Nth > 1 {
+		return fmt.Sprintf("%s (-nth %d)", name(n.Name), n.Nth)
+	}
+	return name(n.Name)
+}
+
+// name returns a name without a number for a table.
+func name(text string) string {
+	if text == "" {
+		return `""`
+	}
+	return printable(text)
+}
+
+// shownAll returns the first names of a list that has a total, and how many are left out.
+func shownAll(names []api.Name, total int) string {
+	var all []string
+	for _, n := range names {
+		all = append(all, shown(n))
+	}
+	text := strings.Join(all, ", ")
+	if more := total - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// plural returns a number with its noun.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// short returns a duration with about three digits.
+func short(d time.Duration) string {
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+	case d >= time.Hour:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	case d >= time.Minute:
+		return d.Round(time.Second).String()
+	case d >= time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d >= time.Millisecond:
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(time.Microsecond).String()
+}
+
+// ago returns how long before now t is, or "-" if t is zero.
+func ago(now, t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return short(max(now.Sub(t), 0))
+}

@@ -1,0 +1,172 @@
+package main
+
+// Tasks: tasks, task, why and waiting.
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/f8949c05/orchestrator/dashboard/api"
+)
+
+func tasks(f *flag.FlagSet) action {
+	limit := limitFlag(f, maxRows)
+	return func(ctx context.Context, s *session, args []string) error {
+		query := url.Values{}
+		if len(args) > 0 {
+			query.Set("q", args[0])
+		}
+		a, err := list(ctx, s, "tasks", query, *limit, tasksParts)
+		if err != nil {
+			return err
+		}
+		return s.show(a, taskNames(a), func() string {
+			var rows [][]string
+			for _, t := range a.Tasks {
+				rows = append(rows, []string{shown(t.Name), runText(&t), shownAll(t.Workers, t.WorkersTotal), strings.Join(reasons(&t), "; ")})
+			}
+			return s.screen.table([]string{"task", "runs", "workers", "waiting"}, rows)
+		})
+	}
+}
+
+func tasksParts(a *api.Tasks) (*api.Page, *[]api.Task) { return &a.Page, &a.Tasks }
+
+func taskNames(a *api.Tasks) func() []string {
+	return func() (names []string) {
+		for _, t := range a.Tasks {
+			names = append(names, t.Name.Name)
+		}
+		return names
+	}
+}
+
+// runText returns how many instances of a task have a place, of those that are wanted.
+func runText(t *api.Task) string {
+	return fmt.Sprintf("%d/%d", t.WorkersTotal, t.Instances)
+}
+
+// reasons returns why instances of a task wait.
+func reasons(t *api.Task) (all []string) {
+	for _, w := range t.Waiting {
+		all = append(all, waitingText(&w))
+	}
+	return all
+}
+
+func waitingText(w *api.Waiting) string {
+	text := printable(string(w.Reason))
+	if w.Named {
+		text += " (" + name(w.Worker) + ")"
+	}
+	if w.Instances > 1 {
+		text += fmt.Sprintf(" × %d", w.Instances)
+	}
+	return text
+}
+
+func taskDetail(f *flag.FlagSet) action {
+	return oneTask(f, func(s *session, a *api.TaskDetail) string {
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s: %s, %s\n", shown(a.Name), plural(a.Instances, "instance")+" wanted", onWorkers(&a.Task))
+		if a.Missing > 0 {
+			fmt.Fprintf(&b, "missing: %d\n", a.Missing)
+		}
+		for _, reason := range reasons(&a.Task) {
+			fmt.Fprintf(&b, "waiting: %s\n", reason)
+		}
+		if a.LongestGap > 0 {
+			fmt.Fprintf(&b, "longest gap of a move: %s\n", short(a.LongestGap))
+		}
+		section(&b, s.changes(a.Changes))
+		return b.String()
+	})
+}
+
+// onWorkers returns where a task runs.
+func onWorkers(t *api.Task) string {
+	if t.WorkersTotal == 0 {
+		return "on no worker"
+	}
+	return "on " + shownAll(t.Workers, t.WorkersTotal)
+}
+
+func why(f *flag.FlagSet) action {
+	return oneTask(f, func(s *session, a *api.TaskDetail) string {
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s: %s, %s\n", shown(a.Name), plural(a.Instances, "instance")+" wanted", onWorkers(&a.Task))
+		var rows [][]string
+		for _, r := range a.Reasons {
+			has, until := "no", ""
+			if r.Has {
+				has = "yes"
+			}
+			if r.Until > 0 {
+				until = fmt.Sprintf("until term %d", r.Until)
+			}
+			if r.Failure != "" {
+				until = strings.TrimPrefix(until+": "+printable(r.Failure), ": ")
+			}
+			rows = append(rows, []string{name(r.Worker), has, printable(string(r.Reason)), until})
+		}
+		section(&b, s.screen.table([]string{"worker", "has it", "reason", ""}, rows))
+		if more := a.ReasonsTotal - len(a.Reasons); more > 0 {
+			fmt.Fprintf(&b, "and %s\n", plural(more, "more worker"))
+		}
+		return b.String()
+	})
+}
+
+// oneTask returns the action for a command about one task. Its names are those of the workers
+// that have it.
+func oneTask(f *flag.FlagSet, text func(*session, *api.TaskDetail) string) action {
+	nth := nthFlag(f)
+	return func(ctx context.Context, s *session, args []string) error {
+		var a api.TaskDetail
+		if err := s.get(ctx, "task", named(args[0], nth), &a); err != nil {
+			return err
+		}
+		return s.show(a, func() (names []string) {
+			for _, w := range a.Workers {
+				names = append(names, w.Name)
+			}
+			return names
+		}, func() string { return text(s, &a) })
+	}
+}
+
+func waiting(f *flag.FlagSet) action {
+	kind := f.String("kind", "any", "only instances of this `kind`: held, staying, unplaced or failing")
+	limit := limitFlag(f, maxRows)
+	return func(ctx context.Context, s *session, _ []string) error {
+		a, err := list(ctx, s, "tasks", url.Values{"waiting": {*kind}}, *limit, tasksParts)
+		if err != nil {
+			return err
+		}
+		return s.show(a, taskNames(a), func() string {
+			var rows [][]string
+			for _, t := range a.Tasks {
+				for _, w := range t.Waiting {
+					rows = append(rows, waitingRow(shown(t.Name), &w))
+				}
+			}
+			return s.screen.table(waitingHeading(), rows)
+		})
+	}
+}
+
+func waitingHeading() []string {
+	return []string{"task", "instances", "kind", "worker", "reason"}
+}
+
+func waitingRow(task string, w *api.Waiting) []string {
+	worker := "-"
+	if w.Named {
+		worker = name(w.Worker)
+	}
+	return []string{task, strconv.Itoa(w.Instances), printable(string(w.Kind())), worker, printable(string(w.Reason))}
+}

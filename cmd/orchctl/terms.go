@@ -1,0 +1,176 @@
+package main
+
+// The history: terms, changes and replay.
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"net/url"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/dashboard/api"
+)
+
+func terms(f *flag.FlagSet) action {
+	limit := limitFlag(f, 20)
+	return func(ctx context.Context, s *session, _ []string) error {
+		a, err := list(ctx, s, "terms", url.Values{}, *limit, func(a *api.Terms) (*api.Page, *[]api.TermRow) { return &a.Page, &a.Terms })
+		if err != nil {
+			return err
+		}
+		return s.showTerms(a)
+	}
+}
+
+func (s *session) showTerms(a *api.Terms) error {
+	return s.show(a, func() (names []string) {
+		for _, t := range a.Terms {
+			names = append(names, strconv.FormatUint(t.Stats.Term.Number, 10))
+		}
+		return names
+	}, func() string {
+		var rows [][]string
+		for _, t := range a.Terms {
+			rows = append(rows, termRow(&t, a.Now))
+		}
+		return s.screen.table([]string{"term", "ago", "took", "answering", "missing", "changes"}, rows)
+	})
+}
+
+func termRow(t *api.TermRow, now time.Time) []string {
+	x := &t.Stats
+	all := x.Workers.Answering + x.Workers.Silent + x.Workers.Lost
+	text := changesText(x)
+	if t.Quiet > 0 {
+		text += fmt.Sprintf("; %s followed", plural(t.Quiet, "quiet term"))
+	}
+	return []string{
+		strconv.FormatUint(x.Term.Number, 10), ago(now, x.Start), short(x.Total),
+		fmt.Sprintf("%d/%d", x.Workers.Answering, all), strconv.Itoa(x.Instances.Missing), text,
+	}
+}
+
+// changesText returns what a term did, and what of it did not succeed.
+func changesText(x *orchestrator.TermStats) string {
+	text := cmp.Or(counts(x.Changes), "none")
+	outcomes := maps.Clone(x.Outcomes)
+	delete(outcomes, orchestrator.OutcomeDone)
+	if failed := counts(outcomes); failed != "" {
+		text += "; " + failed
+	}
+	if x.Err != nil {
+		text += "; " + errText(x.Err)
+	}
+	return text
+}
+
+// counts returns for example "2 move/drain, 1 start/lost".
+func counts[K comparable](numbers map[K]int) string {
+	var all []string
+	for kind, n := range numbers {
+		all = append(all, fmt.Sprintf("%d %s", n, printable(fmt.Sprint(kind))))
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+func changes(f *flag.FlagSet) action {
+	query := url.Values{}
+	for _, key := range []string{"task", "worker", "reason", "outcome"} {
+		f.Func(key, "only changes with this `"+key+"`", func(value string) error {
+			query.Set(key, value)
+			return nil
+		})
+	}
+	since := f.Duration("since", 0, "only changes of this last time, such as 10m")
+	limit := limitFlag(f, 100)
+	return func(ctx context.Context, s *session, _ []string) error {
+		if *since > 0 {
+			var now api.Header // by the clock of the leader
+			if err := s.get(ctx, "progress", nil, &now); err != nil {
+				return err
+			}
+			query.Set("since", now.Now.Add(-*since).Format(time.RFC3339Nano))
+		}
+		a, err := list(ctx, s, "changes", query, *limit, func(a *api.Changes) (*api.Page, *[]api.RepeatedChange) { return &a.Page, &a.Changes })
+		if err != nil {
+			return err
+		}
+		return s.show(a, func() (names []string) {
+			for _, c := range a.Changes {
+				names = append(names, c.Change.Task)
+			}
+			return names
+		}, func() string { return s.changes(a.Changes) })
+	}
+}
+
+// changes returns a table of changes.
+func (s *session) changes(changes []api.RepeatedChange) string {
+	var rows [][]string
+	for _, c := range changes {
+		rows = append(rows, changeRow(strconv.FormatUint(c.Term.Number, 10), &c))
+	}
+	return s.screen.table([]string{"term", "change", "task", "workers", "reason", "outcome"}, rows)
+}
+
+func changeRow(first string, r *api.RepeatedChange) []string {
+	c := &r.Change
+	reason, outcome := printable(string(c.Kind.Reason)), printable(string(c.Outcome))
+	if c.Kind.Reason == orchestrator.ReasonLost || c.Kind.Reason == orchestrator.ReasonVanished {
+		reason += " (" + name(c.Was) + ")"
+	}
+	if r.Times > 1 {
+		outcome += fmt.Sprintf(" × %d", r.Times)
+	}
+	if c.Err != nil {
+		outcome += ": " + errText(c.Err)
+	}
+	return []string{first, printable(string(c.Kind.Op)), name(c.Task), workersText(c), reason, outcome}
+}
+
+// workersText returns the workers of a change, such as "w1 -> w2".
+func workersText(c *api.Change) string {
+	switch c.Kind.Op {
+	case orchestrator.Start:
+		return "-> " + name(c.To)
+	case orchestrator.Stop:
+		return name(c.From) + " ->"
+	}
+	return name(c.From) + " -> " + name(c.To)
+}
+
+// changeText returns a change in one line.
+func changeText(r *api.RepeatedChange) string {
+	row := changeRow("", r)
+	text := fmt.Sprintf("%s %s %s, %s: %s", row[1], row[2], row[3], row[4], row[5])
+	if r.Change.Gap > 0 {
+		text += fmt.Sprintf(", stopped for %s", short(r.Change.Gap))
+	}
+	return text
+}
+
+// versions is the answer of the command version.
+type versions struct {
+	Orchctl string `json:"orchctl"`
+	Go      string `json:"go"`
+}
+
+func version(*flag.FlagSet) action {
+	return func(_ context.Context, s *session, _ []string) error {
+		v := versions{"(devel)", runtime.Version()}
+		if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+			v.Orchctl = info.Main.Version
+		}
+		return s.show(v, nil, func() string { return fmt.Sprintf("orchctl %s, %s\n", v.Orchctl, v.Go) })
+	}
+}

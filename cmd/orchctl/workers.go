@@ -1,0 +1,214 @@
+package main
+
+// Workers: workers, worker and quarantined.
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/dashboard/api"
+)
+
+// maxRows is the largest number of rows in an answer.
+const maxRows = 1000
+
+// limitFlag defines the flag for the length of a list.
+func limitFlag(f *flag.FlagSet, rows int) *int {
+	return f.Int("limit", rows, "the most rows, or 0 for all")
+}
+
+// nthFlag defines the flag that chooses among names with the same text.
+func nthFlag(f *flag.FlagSet) *int {
+	return f.Int("nth", 1, "which one, if several names have the same text")
+}
+
+// named returns the query for a name.
+func named(name string, nth *int) url.Values {
+	q := url.Values{"name": {name}}
+	if *nth > 1 {
+		q.Set("nth", strconv.Itoa(*nth))
+	}
+	return q
+}
+
+// list reads a list page by page, up to a number of rows, or to its end if limit is 0. Rows
+// returns the parts of an answer. If the list was cut, list says so.
+func list[A, R any](ctx context.Context, s *session, route string, query url.Values, limit int, rows func(*A) (*api.Page, *[]R)) (*A, error) {
+	all := new(A)
+	for {
+		var a A
+		page, got := rows(all)
+		wanted := maxRows
+		if limit > 0 {
+			wanted = min(wanted, limit-len(*got))
+		}
+		query.Set("limit", strconv.Itoa(wanted))
+		if err := s.get(ctx, route, query, &a); err != nil {
+			return nil, err
+		}
+		next, more := rows(&a)
+		merged := append(*got, *more...)
+		*all = a // with the header of the last part
+		page, got = rows(all)
+		*page, *got = *next, merged
+		if next.After == "" || len(*more) == 0 || limit > 0 && len(merged) >= limit || len(merged) >= next.Matching {
+			break
+		}
+		query.Set("after", next.After)
+	}
+	if page, got := rows(all); page.Matching > len(*got) {
+		s.say("the first %d of %d rows; -limit 0 shows all", len(*got), page.Matching)
+	}
+	return all, nil
+}
+
+func workers(f *flag.FlagSet) action {
+	state := f.String("state", "", "only workers in this `state`: answering, silent, lost, draining, quarantined, late or stuck")
+	pattern := f.String("q", "", "only workers whose name contains this `text`")
+	limit := limitFlag(f, maxRows)
+	return func(ctx context.Context, s *session, _ []string) error {
+		query := url.Values{}
+		set(query, "state", *state)
+		set(query, "q", *pattern)
+		a, err := list(ctx, s, "workers", query, *limit, workersParts)
+		if err != nil {
+			return err
+		}
+		return s.show(a, workerNames(a), func() string {
+			var rows [][]string
+			for _, w := range a.Workers {
+				rows = append(rows, []string{shown(w.Name), stateText(&w), ago(a.Now, w.Since), strconv.Itoa(w.Tasks), printable(w.Err)})
+			}
+			return s.screen.table([]string{"worker", "state", "since", "tasks", "why"}, rows)
+		})
+	}
+}
+
+func workersParts(a *api.Workers) (*api.Page, *[]api.Worker) { return &a.Page, &a.Workers }
+
+func workerNames(a *api.Workers) func() []string {
+	return func() (names []string) {
+		for _, w := range a.Workers {
+			names = append(names, w.Name.Name)
+		}
+		return names
+	}
+}
+
+// set sets a parameter that is not empty.
+func set(query url.Values, key, value string) {
+	if value != "" {
+		query.Set(key, value)
+	}
+}
+
+// stateText returns the state of a worker with what else is to know about it.
+func stateText(w *api.Worker) string {
+	text := w.State.String()
+	for _, more := range []struct {
+		is   bool
+		word string
+	}{{w.Late, "late"}, {w.Draining, "draining"}, {w.Quarantined, "quarantined"}, {w.Stuck, "stuck"}} {
+		if more.is {
+			text += ", " + more.word
+		}
+	}
+	return text
+}
+
+func workerDetail(f *flag.FlagSet) action {
+	nth := nthFlag(f)
+	return func(ctx context.Context, s *session, args []string) error {
+		var a api.WorkerDetail
+		if err := s.get(ctx, "worker", named(args[0], nth), &a); err != nil {
+			return err
+		}
+		return s.show(a, func() (names []string) {
+			for _, t := range a.Running {
+				names = append(names, t.Name.Name)
+			}
+			return names
+		}, func() string { return s.workerText(&a) })
+	}
+}
+
+func (s *session) workerText(a *api.WorkerDetail) string {
+	var b strings.Builder
+	w := &a.Worker
+	fmt.Fprintf(&b, "%s: %s for %s, %s\n", shown(w.Name), stateText(w), ago(a.Now, w.Since), plural(w.Tasks, "task"))
+	if w.Err != "" {
+		fmt.Fprintf(&b, "why: %s\n", printable(w.Err))
+	}
+	if w.State != orchestrator.Answering {
+		fmt.Fprintf(&b, "last answer: %s ago\n", ago(a.Now, w.LastAnswer))
+	}
+	section(&b, s.pauses(a.Pauses))
+	var rows [][]string
+	for _, t := range a.Running {
+		rows = append(rows, []string{shown(t.Name), name2(t.State), printable(t.Err)})
+	}
+	section(&b, s.screen.table([]string{"task", "state", "last error"}, rows))
+	if more := a.TasksPage.Matching - len(a.Running); more > 0 {
+		fmt.Fprintf(&b, "and %s\n", plural(more, "more task"))
+	}
+	section(&b, s.changes(a.Changes))
+	return b.String()
+}
+
+// name2 returns a word, or "-" if it is not known.
+func name2(word string) string {
+	if word == "" {
+		return "-"
+	}
+	return printable(word)
+}
+
+// section appends a table after an empty line. It appends nothing if there is no table.
+func section(b *strings.Builder, table string) {
+	if table != "" {
+		b.WriteString("\n" + table)
+	}
+}
+
+// pauses returns the table of what the leader leaves alone.
+func (s *session) pauses(pauses []api.Pause) string {
+	var rows [][]string
+	for _, p := range pauses {
+		what := printable(string(p.Kind))
+		if p.Kind == orchestrator.PauseTask || p.Kind == orchestrator.PauseStart || p.Kind == orchestrator.PauseStop {
+			what += " " + name(p.Task)
+		}
+		rows = append(rows, []string{what, strconv.FormatUint(p.Until, 10), strconv.Itoa(p.Failures), errText(p.Err)})
+	}
+	return s.screen.table([]string{"paused", "until term", "failures", "last failure"}, rows)
+}
+
+// errText returns the text of an error, or "" if it is nil.
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return printable(err.Error())
+}
+
+func quarantined(f *flag.FlagSet) action {
+	limit := limitFlag(f, maxRows)
+	return func(ctx context.Context, s *session, _ []string) error {
+		a, err := list(ctx, s, "workers", url.Values{"state": {"quarantined"}}, *limit, workersParts)
+		if err != nil {
+			return err
+		}
+		return s.show(a, workerNames(a), func() string {
+			var rows [][]string
+			for _, w := range a.Workers {
+				rows = append(rows, []string{shown(w.Name), strconv.Itoa(w.Tasks), printable(w.Err)})
+			}
+			return s.screen.table([]string{"worker", "tasks", "why"}, rows)
+		})
+	}
+}
