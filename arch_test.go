@@ -94,6 +94,7 @@ var mayImport = map[string]string{
 
 	// For tests.
 	"communicator/grpc/e2e":               "",
+	"dashboard/browsertest":               "",
 	"communicator/grpc/internal/grpctest": "std communicator/grpc/orchestratorv1 google.golang.org",
 	"etcd/e2e":                            "",
 	"examples/internal/stage/stagetest":   "std examples/internal/stage",
@@ -119,6 +120,7 @@ var mayLink = map[string]string{
 	"etcd":                 "etcd/... examples/... bench",
 	"communicator/grpc":    "communicator/grpc/... replica/... examples/... bench",
 	"github.com/jackc/pgx": "replica/postgres/... examples/... bench/...",
+	"github.com/chromedp":  "dashboard/browsertest",
 }
 
 // testsOnly is what only tests may import.
