@@ -32,6 +32,10 @@ var (
 	// call.
 	ErrSilent = errors.New("no answer in time")
 
+	// ErrStuck reports a worker that receives no call, because an earlier one has not
+	// returned. It wraps ErrSilent.
+	ErrStuck = fmt.Errorf("%w: an earlier call has not returned", ErrSilent)
+
 	// ErrSkipped is the cause in a [Change] that the term did not begin.
 	ErrSkipped = errors.New("not begun in this term")
 )

@@ -14,9 +14,6 @@ import (
 // errNotCalled is the error of a worker whose call could not begin.
 var errNotCalled = fmt.Errorf("%w: too many calls in flight, see WithConcurrency", ErrSilent)
 
-// errStuck is the error of a worker that receives no call.
-var errStuck = fmt.Errorf("%w: an earlier call has not returned", ErrSilent)
-
 // Calls that begin within this part of a timeout share a context. So a call has
 // at least the rest of the timeout.
 const sharedPart = 16
@@ -158,7 +155,7 @@ func (l *listing[W, T]) begin() {
 			a.err, a.missed = w.unanswered(), w.slot.deadline.Sub(w.Missed) <= 2*l.o.cfg.timeout
 			spare--
 		case w.slot.busy:
-			a.err, a.missed = errStuck, true
+			a.err, a.missed = ErrStuck, true
 		case w.awaited || l.o.fleet.IsDue(w.Worker, l.began, grace):
 			l.awaited.order = append(l.awaited.order, i)
 		default:

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
@@ -31,6 +32,7 @@ type Handler[W, T comparable] struct {
 	options
 	workerName func(W) string
 	taskName   func(T) string
+	taskIsText bool                           // taskName returns the task
 	drain      func(context.Context, W) error // nil: read-only
 	undrain    func(context.Context, W) error
 	taskStates func(W) []TaskState[T] // nil: not known
@@ -75,6 +77,8 @@ func New[W, T comparable](opts ...Option) (*Handler[W, T], error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
+	_, h.taskIsText = any(h.taskName).(func(string) string)
+	h.taskIsText = h.taskIsText && o.taskName == nil
 	h.apiRoutes()
 	h.pageRoutes()
 	return h, nil
@@ -132,13 +136,15 @@ func (h *Handler[W, T]) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cache-Control", "private, no-cache")
 	header.Add("Vary", "Authorization, Accept-Encoding")
-	if err := h.admit(w, r); err != nil {
+	access := h.access(r)
+	if err := h.admit(w, r, access); err != nil {
 		h.fail(w, r, err)
 		return
 	}
+	r = r.WithContext(context.WithValue(r.Context(), accessKey{}, access))
 	if r.URL.Path == "" { // of StripPrefix, without a slash at the end
 		original, _, _ := strings.Cut(r.RequestURI, "?")
-		header.Set("Location", path.Base(original)+"/")
+		header.Set("Location", "./"+path.Base(original)+"/") // relative, because the prefix is not known
 		w.WriteHeader(http.StatusPermanentRedirect)
 		return
 	}
@@ -153,6 +159,7 @@ func (h *Handler[W, T]) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	serve, ok := methods[method]
 	if !ok {
+		header.Set("Allow", strings.Join(slices.Sorted(maps.Keys(methods)), ", "))
 		h.fail(w, r, problem(http.StatusMethodNotAllowed, "The method is not allowed at this address."))
 		return
 	}
@@ -171,14 +178,6 @@ func (h *Handler[W, T]) fail(w http.ResponseWriter, r *http.Request, err *api.Er
 		return
 	}
 	h.errorPage(w, r, err)
-}
-
-// elapsed returns the duration since a time, and 0 for the zero time.
-func elapsed(now, since time.Time) time.Duration {
-	if since.IsZero() {
-		return 0
-	}
-	return now.Sub(since)
 }
 
 func (h *Handler[W, T]) log(r *http.Request, level slog.Level, text string, args ...any) {

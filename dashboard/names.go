@@ -5,6 +5,7 @@ package dashboard
 import (
 	"encoding"
 	"fmt"
+	"reflect"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -17,7 +18,7 @@ const longestText = 512
 // printable. Others are replaced by an escape such as \u202e, and bytes that are not UTF-8
 // by one such as \xff. printable(printable(s)) is printable(s).
 func printable(s string) string {
-	if isPlain(s) {
+	if isPrintable(s) {
 		return s
 	}
 	var b strings.Builder
@@ -45,18 +46,27 @@ func printable(s string) string {
 	return b.String()
 }
 
-// isPlain reports whether text is short and printable ASCII.
-func isPlain(s string) bool {
-	if len(s) > longestText {
+// isPrintable reports whether text is short enough and can be shown as it is.
+func isPrintable(s string) bool {
+	if len(s) > longestText && utf8.RuneCountInString(s) > longestText {
 		return false
 	}
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
+	for i := 0; i < len(s); {
+		if c := s[i]; ' ' <= c && c <= '~' {
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && size == 1 || !unicode.IsPrint(r) {
 			return false
 		}
+		i += size
 	}
 	return true
 }
+
+// quote returns a printable text in quotes, for a sentence.
+func quote(text string) string { return "\u201c" + text + "\u201d" }
 
 // nameOf returns the default for the text of a name.
 func nameOf[N comparable]() func(N) string {
@@ -72,4 +82,17 @@ func nameOf[N comparable]() func(N) string {
 		}
 		return fmt.Sprint(name)
 	}
+}
+
+// parseName returns the name with a text, for a worker that is not known yet.
+func parseName[N comparable](text string) (name N, err error) {
+	if u, ok := any(&name).(encoding.TextUnmarshaler); ok {
+		return name, u.UnmarshalText([]byte(text))
+	}
+	if v := reflect.ValueOf(&name).Elem(); v.Kind() == reflect.String {
+		v.SetString(text)
+		return name, nil
+	}
+	_, err = fmt.Sscan(text, &name)
+	return name, err
 }

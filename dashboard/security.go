@@ -13,10 +13,12 @@ import (
 	"github.com/f8949c05/orchestrator/dashboard/api"
 )
 
+// accessKey is the key of the Access in the context of an admitted request.
+type accessKey struct{}
+
 // admit returns an error if the request may not do what its method says. It sets the header
 // that makes a browser ask for a token.
-func (h *Handler[W, T]) admit(w http.ResponseWriter, r *http.Request) *api.Error {
-	access := h.access(r)
+func (h *Handler[W, T]) admit(w http.ResponseWriter, r *http.Request, access Access) *api.Error {
 	writes := r.Method != http.MethodGet && r.Method != http.MethodHead
 	switch {
 	case access == NoAccess && h.tokens != nil:

@@ -1,32 +1,131 @@
 package dashboard
 
 import (
-	"net/http"
+	"fmt"
 	"runtime"
+	"runtime/debug"
+	"slices"
+	"time"
 
 	"github.com/f8949c05/orchestrator/dashboard/api"
 )
 
-// mostProblems bounds api.Status.Problems.
-const mostProblems = 8
+// overdueAfter is after how many intervals without a term a person is needed.
+const overdueAfter = 3
 
 // status returns the state of the fleet.
 func (v *view[W, T]) status() api.Status {
-	problems := v.causes()
-	return api.Status{
-		Header: v.header(), Title: v.h.title, Summary: "", Progress: v.progress(),
-		Problems: problems[:min(len(problems), mostProblems)], ProblemsTotal: len(problems),
+	out := api.Status{
+		Header: v.header(), Title: v.h.title, Progress: v.progress(),
 		Workers: v.plan.Stats.Workers, Instances: v.plan.Stats.Instances, Changes: []api.RepeatedChange{},
+	}
+	problems := v.causes()
+	if late := v.overdue(out.Now); late != nil {
+		i := 0
+		for i < len(problems) && problems[i].Kind == api.ProblemMassLoss {
+			i++
+		}
+		problems = slices.Insert(slices.Clone(problems), i, *late)
+	}
+	out.ProblemsTotal = len(problems)
+	out.Problems = problems[:min(len(problems), mostProblems)]
+	out.Problems = out.Problems[:fit(out.Problems, mostBytes/2)]
+	out.Summary = v.summary(len(problems))
+	return out
+}
+
+// overdue returns a problem if no term has ended for too long, or nil. A term that waits for
+// workers may take five timeouts.
+func (v *view[W, T]) overdue(now time.Time) *api.Problem {
+	config, stats := v.lead.Config(), &v.plan.Stats
+	if config.Every == 0 || v.snapshot == nil {
+		return nil
+	}
+	end := stats.Start.Add(stats.Total)
+	late := now.Sub(end)
+	if late <= overdueAfter*config.Every || late <= config.Every+5*config.CommunicatorTimeout && v.progress() != nil {
+		return nil
+	}
+	return &api.Problem{
+		Kind: api.ProblemNoTerms, Since: end,
+		Text: fmt.Sprintf("No term has ended since %s, and one should begin every %v.", clock(end, now), config.Every),
 	}
 }
 
-// findCauses returns what needs a person, the worst first.
-func (v *view[W, T]) findCauses() []api.Problem { return []api.Problem{} }
+// summary returns the state of the fleet in one sentence.
+func (v *view[W, T]) summary(problems int) string {
+	in, workers := &v.plan.Stats.Instances, &v.plan.Stats.Workers
+	missing := ""
+	if in.Missing > 0 {
+		missing = fmt.Sprintf(" %d of %s missing.", in.Missing, count(in.Wanted, "instance is", "instances are"))
+	}
+	switch {
+	case v.snapshot == nil:
+		return "No term has ended yet, so nothing is known of the workers."
+	case problems == 1:
+		return "1 thing needs attention." + missing
+	case problems > 1:
+		return fmt.Sprintf("%d things need attention.%s", problems, missing)
+	case in.Wanted == 0 && in.Unexpected > 0 && v.plan.Stats.Changes == nil:
+		return fmt.Sprintf("No tasks are loaded yet, so no task is stopped. %s on the workers.", count(in.Unexpected, "task runs", "tasks run"))
+	case len(v.plan.Workers) == 0:
+		return "There are no workers and no tasks."
+	case in.Wanted == 0:
+		return "There are no tasks."
+	case in.Running < in.Wanted:
+		return fmt.Sprintf("%d of %s, and %d held by workers whose answers are late.", in.Running, count(in.Wanted, "instance runs", "instances run"), in.Held)
+	case workers.Draining > 0:
+		return fmt.Sprintf("%s. %s.", allRun(in.Wanted), v.draining())
+	case v.plan.Stats.Spread > 1:
+		return allRun(in.Wanted) + "."
+	}
+	return allRun(in.Wanted) + ", evenly."
+}
+
+func allRun(wanted int) string {
+	if wanted == 1 {
+		return "The only instance runs"
+	}
+	return fmt.Sprintf("All %d instances run", wanted)
+}
+
+// draining says how far the drains are.
+func (v *view[W, T]) draining() string {
+	workers, left := 0, 0
+	for i := range v.plan.Workers {
+		if w := &v.plan.Workers[i]; w.Draining {
+			workers++
+			left += v.workers().rows[i].Tasks
+		}
+	}
+	if left == 0 {
+		return count(workers, "draining worker is", "draining workers are") + " empty"
+	}
+	return fmt.Sprintf("%s, with %s left", count(workers, "worker drains", "workers drain"), count(left, "task", "tasks"))
+}
 
 // settings returns the settings in force and what the caller may do.
-func (v *view[W, T]) settings(r *http.Request) api.Settings {
+func (v *view[W, T]) settings(access Access) api.Settings {
 	return api.Settings{
-		Header: v.header(), Config: v.lead.Config(), Go: runtime.Version(), Limit: mostRows,
-		Writable: v.h.drain != nil && v.h.access(r) == WriteAccess,
+		Header: v.header(), Config: v.lead.Config(), Go: runtime.Version(), Module: moduleVersion(), Limit: mostRows,
+		Writable: v.h.drain != nil && access == WriteAccess,
 	}
+}
+
+// moduleVersion returns the version of this module in the program.
+func moduleVersion() string {
+	const path = "github.com/f8949c05/orchestrator"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if info.Main.Path == path {
+		return info.Main.Version
+	}
+	for _, module := range info.Deps {
+		if module.Path == path {
+			return module.Version
+		}
+	}
+	return "unknown"
 }

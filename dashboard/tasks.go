@@ -1,13 +1,246 @@
 package dashboard
 
-import "github.com/f8949c05/orchestrator/dashboard/api"
+import (
+	"iter"
+	"net/http"
+	"strings"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/dashboard/api"
+)
+
+// taskTable is what a term says of all tasks together. It has no row for each task, because
+// a scan of a million tasks is fast enough.
+type taskTable[T comparable] struct {
+	expected   int // tasks
+	unexpected []T // tasks that answering workers list and that are not expected
+	// nths has the places of the names that share their text with an earlier one, from 2.
+	nths map[T]int
+}
+
+func (v *view[W, T]) makeTasks() *taskTable[T] {
+	t := &taskTable[T]{nths: make(map[T]int)}
+	if v.snapshot == nil {
+		return t
+	}
+	for range v.snapshot.Expected() {
+		t.expected++
+	}
+	t.unexpected = v.findUnexpected(t.expected)
+	counts := make(map[string]int)
+	if v.h.taskIsText { // two names share a text only if that of one differs from it
+		for task := range v.allTasks(t) {
+			if text := v.h.taskName(task.Name); printable(text) != text {
+				counts[printable(text)] = 0
+			}
+		}
+		if len(counts) == 0 {
+			return t
+		}
+	} else {
+		counts = make(map[string]int, t.expected)
+	}
+	for task := range v.allTasks(t) {
+		text := v.taskText(task.Name)
+		n, shared := counts[text]
+		if v.h.taskIsText && !shared {
+			continue
+		}
+		counts[text] = n + 1
+		if n > 0 {
+			t.nths[task.Name] = n + 1
+		}
+	}
+	return t
+}
+
+// findUnexpected returns the tasks that run and are not expected.
+func (v *view[W, T]) findUnexpected(expected int) (tasks []T) {
+	known := make(map[T]bool)
+	add := func(task T) {
+		if !known[task] {
+			known[task] = true
+			tasks = append(tasks, task)
+		}
+	}
+	if expected == 0 {
+		for i := range v.workers().states {
+			for _, task := range v.workers().states[i].Tasks {
+				add(task)
+			}
+		}
+		return tasks
+	}
+	paused := make(map[T]bool) // their stops
+	for i := range v.plan.Paused {
+		if p := &v.plan.Paused[i]; p.Kind == orchestrator.PauseStop {
+			paused[p.Task] = true
+		}
+	}
+	if len(paused) > 0 {
+		for task := range v.snapshot.Expected() {
+			delete(paused, task.Name)
+		}
+	}
+	for i := range v.plan.Changes {
+		c := &v.plan.Changes[i]
+		if c.Kind.Reason == orchestrator.ReasonUnexpected && c.Outcome != orchestrator.OutcomeDone {
+			add(c.Task)
+		}
+	}
+	for i := range v.plan.Paused {
+		if p := &v.plan.Paused[i]; p.Kind == orchestrator.PauseStop && paused[p.Task] {
+			add(p.Task)
+		}
+	}
+	return tasks
+}
+
+// allTasks yields the expected tasks and then the unexpected ones, which have no instances.
+func (v *view[W, T]) allTasks(t *taskTable[T]) iter.Seq[orchestrator.Task[T]] {
+	return func(yield func(orchestrator.Task[T]) bool) {
+		if v.snapshot == nil {
+			return
+		}
+		for task := range v.snapshot.Expected() {
+			if !yield(task) {
+				return
+			}
+		}
+		for _, task := range t.unexpected {
+			if !yield(orchestrator.Task[T]{Name: task}) {
+				return
+			}
+		}
+	}
+}
+
+// taskKey returns a task's place in a list.
+func (v *view[W, T]) taskKey(task T) key {
+	return key{text: v.taskText(task), nth: max(v.tasks().nths[task], 1)}
+}
+
+// taskName returns a task's name.
+func (v *view[W, T]) taskName(task T) api.Name { return v.taskKey(task).name() }
 
 // taskList returns the tasks that the query selects.
 func (v *view[W, T]) taskList(q *query) (api.Tasks, *api.Error) {
-	return api.Tasks{Header: v.header(), Tasks: []api.Task{}}, q.err
+	table, contains := v.tasks(), printable(q.text("q"))
+	kind := orchestrator.WaitingKind(q.oneOf("waiting", "any", "held", "staying", "unplaced", "failing"))
+	waits := make(map[T]bool)
+	if kind != "" {
+		for i := range v.plan.Waiting {
+			if w := &v.plan.Waiting[i]; kind == "any" || w.Kind() == kind {
+				waits[w.Task] = true
+			}
+		}
+	}
+	p := newPart[orchestrator.Task[T]](q)
+	for task := range v.allTasks(table) {
+		if kind != "" && !waits[task.Name] {
+			continue
+		}
+		if k := v.taskKey(task.Name); strings.Contains(k.text, contains) {
+			p.add(k, task)
+		}
+	}
+	out := api.Tasks{Header: v.header()}
+	out.Tasks, out.Page = page(p, table.expected+len(table.unexpected), v.taskRows(p.selected()))
+	return out, q.err
 }
 
-// task returns one task.
+// taskRows returns the rows of some tasks. It takes a look-up in a map for each task of each
+// worker.
+func (v *view[W, T]) taskRows(tasks []keyed[orchestrator.Task[T]]) []api.Task {
+	rows, byName := make([]api.Task, len(tasks)), make(map[T]*api.Task, len(tasks))
+	for i, t := range tasks {
+		rows[i] = api.Task{Name: t.name(), Instances: t.row.Instances, Workers: []api.Name{}}
+		byName[t.row.Name] = &rows[i]
+	}
+	table := v.workers()
+	for i := range table.states {
+		for _, task := range table.states[i].Tasks {
+			row := byName[task]
+			if row == nil {
+				continue
+			}
+			if row.WorkersTotal++; row.WorkersTotal <= mostNames {
+				row.Workers = append(row.Workers, table.rows[i].Name)
+			}
+		}
+	}
+	for i := range v.plan.Waiting {
+		w := &v.plan.Waiting[i]
+		row := byName[w.Task]
+		if row == nil {
+			continue
+		}
+		if kind := w.Kind(); kind == orchestrator.WaitingUnplaced || kind == orchestrator.WaitingFailing {
+			row.Missing += w.Instances
+		}
+		if row.WaitingTotal++; row.WaitingTotal <= mostNames {
+			row.Waiting = append(row.Waiting, v.waiting(w))
+		}
+	}
+	return rows
+}
+
+// findTask returns a task that is expected or runs, by the text of its name and its place
+// among those with the same text.
+func (v *view[W, T]) findTask(text string, nth int) (task orchestrator.Task[T], ok bool) {
+	found := make(map[T]bool)
+	is := func(name T) bool {
+		if v.taskText(name) == text && !found[name] {
+			found[name] = true
+		}
+		return len(found) == nth && found[name]
+	}
+	for task := range v.allTasks(v.tasks()) {
+		if is(task.Name) {
+			return task, true
+		}
+	}
+	table := v.workers()
+	for i := range table.states { // those of silent workers are not in allTasks
+		for _, name := range table.states[i].Tasks {
+			if is(name) {
+				return orchestrator.Task[T]{Name: name}, true
+			}
+		}
+	}
+	return task, false
+}
+
+// task returns one task, and why each worker has it or not.
 func (v *view[W, T]) task(q *query) (api.TaskDetail, *api.Error) {
-	return api.TaskDetail{Header: v.header()}, q.err
+	text, nth := q.name()
+	task, ok := v.findTask(text, nth)
+	if !ok {
+		return api.TaskDetail{}, problem(http.StatusNotFound, "No task is called "+quote(text)+".")
+	}
+	k := key{text: text, nth: nth}
+	out := api.TaskDetail{
+		Header: v.header(), Task: v.taskRows([]keyed[orchestrator.Task[T]]{{k, task}})[0],
+		Changes: []api.RepeatedChange{},
+	}
+	q.bytes /= 2
+	p := newPart[int](q)
+	explanation, _ := v.snapshot.Explain(task.Name)
+	table := v.workers()
+	for i := range explanation.Workers {
+		k := key{text: table.rows[i].Name.Name, nth: max(table.rows[i].Nth, 1)}
+		if !explanation.Workers[i].Has {
+			k.rank = 1
+		}
+		p.add(k, i)
+	}
+	reasons := []api.WorkerReason{}
+	for _, selected := range p.selected() {
+		why := &explanation.Workers[selected.row]
+		reasons = append(reasons, api.WorkerReason{
+			Worker: selected.name(), Has: why.Has, Reason: why.Reason, Until: why.Until, Failure: printable(why.Failure),
+		})
+	}
+	out.Reasons, out.ReasonsPage = page(p, p.matching, reasons)
+	return out, q.err
 }

@@ -1,9 +1,7 @@
 package dashboard
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +18,7 @@ type view[W, T comparable] struct {
 	plan     orchestrator.Plan[W, T]      // of snapshot
 
 	workers func() *workerTable[W, T]
+	tasks   func() *taskTable[T]
 	causes  func() []api.Problem // without those that depend on the time
 }
 
@@ -29,6 +28,7 @@ func newView[W, T comparable](h *Handler[W, T], l *lead[W, T], s *orchestrator.S
 		v.plan = s.Plan()
 	}
 	v.workers = sync.OnceValue(v.makeWorkers)
+	v.tasks = sync.OnceValue(v.makeTasks)
 	v.causes = sync.OnceValue(v.findCauses)
 	return v
 }
@@ -39,11 +39,15 @@ func (v *view[W, T]) header() api.Header {
 	return api.Header{Term: stats.Term, Start: stats.Start, Took: stats.Total, Now: time.Now()}
 }
 
-// tag returns the entity tag of answers that change only with the term. It is weak, because
-// each answer also has the time.
+// tag returns the entity tag of answers that change with the term. It is weak, because each
+// answer also has the time. The tag changes too when a term is overdue, which is a problem;
+// the progress of a term under way has an answer of its own.
 func (v *view[W, T]) tag() string {
-	term := v.plan.Stats.Term
-	return fmt.Sprintf(`W/"%d-%d"`, term.Epoch, term.Number)
+	term, overdue := v.plan.Stats.Term, ""
+	if v.overdue(time.Now()) != nil {
+		overdue = "-overdue"
+	}
+	return fmt.Sprintf(`W/"%d-%d%s"`, term.Epoch, term.Number, overdue)
 }
 
 // progress returns the term under way, or nil.
@@ -66,72 +70,6 @@ func (v *view[W, T]) current() api.Current {
 
 func (v *view[W, T]) workerText(name W) string { return printable(v.h.workerName(name)) }
 func (v *view[W, T]) taskText(name T) string   { return printable(v.h.taskName(name)) }
-
-// workerTable is the workers of a term.
-type workerTable[W, T comparable] struct {
-	states []orchestrator.WorkerState[W, T] // in the order of the term
-	rows   []api.Worker                     // of states
-	sorted []int                            // indexes of rows, those that are not as they should be first
-	byName map[string][]int                 // indexes by text, in the order of the term
-	index  map[W]int
-}
-
-func (v *view[W, T]) makeWorkers() *workerTable[W, T] {
-	n := len(v.plan.Workers)
-	t := &workerTable[W, T]{
-		rows: make([]api.Worker, 0, n), byName: make(map[string][]int, n), index: make(map[W]int, n),
-	}
-	if v.snapshot == nil {
-		return t
-	}
-	t.states = slices.AppendSeq(make([]orchestrator.WorkerState[W, T], 0, n), v.snapshot.Workers())
-	for i := range t.states {
-		state, plan := &t.states[i], &v.plan.Workers[i]
-		text := v.workerText(state.Name)
-		t.index[state.Name] = i
-		t.byName[text] = append(t.byName[text], i)
-		row := api.Worker{
-			Name:  api.Name{Name: text, Nth: nth(len(t.byName[text]))},
-			State: state.State, Late: plan.Late, Draining: state.Draining, Quarantined: state.Quarantined,
-			Since: state.Since, SinceTerm: state.SinceTerm, Err: errText(state.Err),
-			LastAnswer: state.LastAnswer, ListTook: state.ListTook, Tasks: len(state.Tasks) + len(state.LastTasks),
-		}
-		t.rows = append(t.rows, row)
-		t.sorted = append(t.sorted, i)
-	}
-	slices.SortFunc(t.sorted, func(a, b int) int {
-		x, y := &t.rows[a], &t.rows[b]
-		return cmp.Or(cmp.Compare(rank(x), rank(y)), cmp.Compare(x.Name.Name, y.Name.Name), cmp.Compare(a, b))
-	})
-	return t
-}
-
-// nth returns the value of api.Name.Nth for the n-th name of a text.
-func nth(n int) int {
-	if n == 1 {
-		return 0
-	}
-	return n
-}
-
-// rank orders workers: those that are not as they should be first.
-func rank(w *api.Worker) int {
-	switch {
-	case w.State == orchestrator.Lost:
-		return 0
-	case w.State == orchestrator.Silent:
-		return 1
-	case w.Stuck:
-		return 2
-	case w.Quarantined:
-		return 3
-	case w.Late:
-		return 4
-	case w.Draining:
-		return 5
-	}
-	return 6
-}
 
 // errText returns the text of an error, or "".
 func errText(err error) string {

@@ -1,8 +1,210 @@
 package dashboard
 
-import "github.com/f8949c05/orchestrator/dashboard/api"
+// What-if plans and drains.
 
-// whatIf returns what the next term would do if the query came true.
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/dashboard/api"
+)
+
+// whatIf returns what the next term would do if the query came true. It calls no worker and
+// changes nothing. It computes one plan at a time and refuses others.
 func (v *view[W, T]) whatIf(q *query) (api.WhatIf, *api.Error) {
-	return api.WhatIf{Header: v.header()}, q.err
+	limit := min(q.number("limit", someRows, 1), mostRows)
+	hypothesis := v.hypothesis(q)
+	if q.err != nil {
+		return api.WhatIf{}, q.err
+	}
+	select {
+	case v.h.planning <- struct{}{}:
+		defer func() { <-v.h.planning }()
+	default:
+		return api.WhatIf{}, problem(http.StatusTooManyRequests, "Another plan is being computed. Try again in a second.")
+	}
+	plan, err := v.lead.Plan(hypothesis)
+	switch {
+	case errors.Is(err, orchestrator.ErrNoTerm):
+		return api.WhatIf{}, problem(http.StatusConflict, "No term has ended yet, so nothing is known of the workers.")
+	case errors.Is(err, orchestrator.ErrUnknownWorker):
+		return api.WhatIf{}, problem(http.StatusNotFound, sentence(err))
+	case errors.Is(err, orchestrator.ErrInvalid):
+		return api.WhatIf{}, problem(http.StatusBadRequest, sentence(err))
+	case err != nil:
+		return api.WhatIf{}, problem(http.StatusInternalServerError, sentence(err))
+	}
+	return v.planned(&plan, limit, q.bytes), nil
+}
+
+// sentence returns the text of an error as a sentence.
+func sentence(err error) string {
+	text := errText(err)
+	return strings.ToUpper(text[:min(len(text), 1)]) + text[min(len(text), 1):] + "."
+}
+
+// hypothesis returns what the query assumes. A parameter may be repeated, and have a name on
+// each line.
+func (v *view[W, T]) hypothesis(q *query) (h orchestrator.Hypothesis[W, T]) {
+	known := func(param string) (names []W) {
+		for _, text := range q.lines(param) {
+			switch all := v.workers().byText[text]; len(all) {
+			case 0:
+				if q.err == nil {
+					q.err = problem(http.StatusNotFound, "No worker is called "+quote(text)+".")
+				}
+			case 1:
+				names = append(names, v.workers().states[all[0]].Name)
+			default:
+				q.fail("%d workers are called %s.", len(all), quote(text))
+			}
+		}
+		return names
+	}
+	h.Drain, h.Undrain, h.Silence, h.Lose = known("drain"), known("undrain"), known("silence"), known("lose")
+	for _, text := range q.lines("add") {
+		name, err := parseName[W](text)
+		if err != nil {
+			q.fail("The parameter add is %s: %v.", quote(text), err)
+		}
+		if len(v.workers().byText[text]) > 0 {
+			q.fail("A worker is called %s already.", quote(text))
+		}
+		h.AddWorkers = append(h.AddWorkers, orchestrator.Worker[W]{Name: name})
+	}
+	return h
+}
+
+// planned returns a plan with its names as text, and without what exceeds the bounds.
+func (v *view[W, T]) planned(p *orchestrator.Plan[W, T], limit, bytes int) api.WhatIf {
+	out := api.WhatIf{
+		Header: v.header(), Verdict: verdict(p), WorkersTotal: len(p.Workers),
+		ChangesTotal: len(p.Changes), WaitingTotal: len(p.Waiting), PausedTotal: len(p.Paused),
+	}
+	change := func(w *orchestrator.WorkerPlan[W]) int { return max(w.After-w.Before, w.Before-w.After) }
+	order := make([]*orchestrator.WorkerPlan[W], len(p.Workers))
+	for i := range p.Workers {
+		order[i] = &p.Workers[i]
+	}
+	slices.SortStableFunc(order, func(a, b *orchestrator.WorkerPlan[W]) int { return cmp.Compare(change(b), change(a)) })
+	out.Plan = api.Plan{
+		Stats: p.Stats, Changes: []api.Change{}, Waiting: []api.Waiting{}, Paused: []api.Pause{}, Workers: []orchestrator.WorkerPlan[string]{},
+	}
+	to := &out.Plan
+	for _, w := range order[:min(limit, len(order))] {
+		to.Workers = append(to.Workers, orchestrator.WorkerPlan[string]{
+			Name: v.workerText(w.Name), State: w.State, Late: w.Late, Draining: w.Draining, Quarantined: w.Quarantined,
+			Before: w.Before, After: w.After,
+		})
+	}
+	for i := range p.Changes[:min(limit, len(p.Changes))] {
+		to.Changes = append(to.Changes, v.change(&p.Changes[i]))
+	}
+	for i := range p.Waiting[:min(limit, len(p.Waiting))] {
+		to.Waiting = append(to.Waiting, v.waiting(&p.Waiting[i]))
+	}
+	for i := range p.Paused[:min(limit, len(p.Paused))] {
+		to.Paused = append(to.Paused, v.pause(&p.Paused[i]))
+	}
+	to.Workers = to.Workers[:fit(to.Workers, bytes/4)]
+	to.Changes = to.Changes[:fit(to.Changes, bytes/4)]
+	to.Waiting = to.Waiting[:fit(to.Waiting, bytes/4)]
+	to.Paused = to.Paused[:fit(to.Paused, bytes/4)]
+	return out
+}
+
+// verdict returns in one sentence what follows from a plan.
+func verdict[W, T comparable](p *orchestrator.Plan[W, T]) string {
+	counts := make(map[orchestrator.ChangeOp]int)
+	for i := range p.Changes {
+		counts[p.Changes[i].Kind.Op]++
+	}
+	least, most := -1, 0
+	for i := range p.Workers {
+		w := &p.Workers[i]
+		if w.State != orchestrator.Answering || w.Draining || w.Quarantined {
+			continue
+		}
+		most = max(most, w.After)
+		if least < 0 || w.After < least {
+			least = w.After
+		}
+	}
+	var parts []string
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	if len(p.Changes) == 0 {
+		add("The next term would change nothing")
+	} else {
+		fewest := ""
+		switch {
+		case p.Stats.Adds == 0:
+		case p.Stats.Adds == p.Stats.LowerBound:
+			fewest = ", with the fewest starts possible"
+		default:
+			fewest = fmt.Sprintf(", with %s where %d would be the fewest possible", count(p.Stats.Adds, "start", "starts"), p.Stats.LowerBound)
+		}
+		add("The next term would move %s, start %d and stop %d%s",
+			count(counts[orchestrator.Move], "instance", "instances"), counts[orchestrator.Start], counts[orchestrator.Stop], fewest)
+	}
+	switch {
+	case least < 0:
+		add("no worker would be open to new tasks")
+	case least == most:
+		add("each open worker would have %s", count(most, "task", "tasks"))
+	default:
+		add("each open worker would have %d to %d tasks", least, most)
+	}
+	if p.Stats.MassLoss {
+		add("so many workers would be silent that none is declared lost")
+	}
+	if n := p.Stats.Instances.Held; n > 0 {
+		add("%s held by workers that do not answer", count(n, "instance would be", "instances would be"))
+	}
+	if n := p.Stats.Instances.Unplaceable; n > 0 {
+		add("%s have no place", count(n, "instance would", "instances would"))
+	}
+	if n := p.Stats.Deferred; n > 0 {
+		add("%s left to later terms", count(n, "move would be", "moves would be"))
+	}
+	return strings.Join(parts, "; ") + "."
+}
+
+// setDraining drains a worker, or ends that. It changes what the next term does, and does
+// not wait for it.
+func (h *Handler[W, T]) setDraining(r *http.Request, q *query, draining bool) (api.Drain, *api.Error) {
+	if h.drain == nil {
+		return api.Drain{}, problem(http.StatusForbidden, "This dashboard is read-only. The option WithDrain allows to drain workers.")
+	}
+	v, failed := h.view()
+	if failed != nil {
+		return api.Drain{}, failed
+	}
+	text, nth := printable(q.text("worker")), max(q.number("nth", 1, 0), 1)
+	if q.err != nil {
+		return api.Drain{}, q.err
+	}
+	i := v.workers().find(text, nth)
+	if i < 0 {
+		return api.Drain{}, problem(http.StatusNotFound, "No worker is called "+quote(text)+".")
+	}
+	set, event := h.drain, "worker draining"
+	if !draining {
+		set, event = h.undrain, "worker undrained"
+	}
+	if err := set(r.Context(), v.workers().states[i].Name); err != nil {
+		status := http.StatusInternalServerError
+		if errors.Is(err, orchestrator.ErrUnknownWorker) {
+			status = http.StatusNotFound
+		}
+		h.log(r, slog.LevelWarn, event+" failed", "worker", text, "err", err)
+		return api.Drain{}, problem(status, sentence(err))
+	}
+	h.log(r, slog.LevelInfo, event, "worker", text, "client", r.RemoteAddr)
+	return api.Drain{Worker: v.workers().rows[i].Name, Draining: draining}, nil
 }

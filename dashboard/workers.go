@@ -1,13 +1,149 @@
 package dashboard
 
-import "github.com/f8949c05/orchestrator/dashboard/api"
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/dashboard/api"
+)
+
+// mostPauses bounds api.WorkerDetail.Pauses.
+const mostPauses = 100
+
+// workerTable is the workers of a term.
+type workerTable[W, T comparable] struct {
+	states []orchestrator.WorkerState[W, T] // in the order of the term
+	rows   []api.Worker                     // of states
+	byText map[string][]int                 // indexes of states, in their order
+}
+
+func (v *view[W, T]) makeWorkers() *workerTable[W, T] {
+	n := len(v.plan.Workers)
+	t := &workerTable[W, T]{rows: make([]api.Worker, n), byText: make(map[string][]int, n)}
+	if v.snapshot == nil {
+		return t
+	}
+	t.states = slices.AppendSeq(make([]orchestrator.WorkerState[W, T], 0, n), v.snapshot.Workers())
+	for i := range t.states {
+		state := &t.states[i]
+		text := v.workerText(state.Name)
+		t.byText[text] = append(t.byText[text], i)
+		t.rows[i] = api.Worker{
+			Name:  key{text: text, nth: len(t.byText[text])}.name(),
+			State: state.State, Late: v.plan.Workers[i].Late, Draining: state.Draining, Quarantined: state.Quarantined,
+			Stuck: errors.Is(state.Err, orchestrator.ErrStuck), Since: state.Since, SinceTerm: state.SinceTerm, Err: errText(state.Err),
+			LastAnswer: state.LastAnswer, ListTook: state.ListTook, Tasks: len(state.Tasks) + len(state.LastTasks),
+		}
+	}
+	return t
+}
+
+// find returns the index of a worker, or -1.
+func (t *workerTable[W, T]) find(text string, nth int) int {
+	if all := t.byText[text]; nth <= len(all) {
+		return all[nth-1]
+	}
+	return -1
+}
+
+// is reports whether a worker is in a state that the parameter "state" names.
+func is(w *api.Worker, state string) bool {
+	switch state {
+	case "stuck":
+		return w.Stuck
+	case "late":
+		return w.Late
+	case "draining":
+		return w.Draining
+	case "quarantined":
+		return w.Quarantined
+	}
+	return state == "" || w.State.String() == state
+}
+
+// rank orders workers: those that are not as they should be first.
+func rank(w *api.Worker) int {
+	for i, state := range []string{"lost", "stuck", "silent", "quarantined", "late", "draining"} {
+		if is(w, state) {
+			return i
+		}
+	}
+	return 6
+}
 
 // workerList returns the workers that the query selects.
 func (v *view[W, T]) workerList(q *query) (api.Workers, *api.Error) {
-	return api.Workers{Header: v.header(), Workers: []api.Worker{}}, q.err
+	table, contains := v.workers(), printable(q.text("q"))
+	state := q.oneOf("state", "answering", "silent", "lost", "late", "draining", "quarantined", "stuck")
+	order := q.oneOf("sort", "state", "name", "tasks")
+	p := newPart[int](q)
+	for i := range table.rows {
+		w := &table.rows[i]
+		if !is(w, state) || !strings.Contains(w.Name.Name, contains) {
+			continue
+		}
+		k := key{text: w.Name.Name, nth: max(w.Nth, 1)}
+		switch order {
+		case "", "state":
+			k.rank = rank(w)
+		case "tasks":
+			k.rank = -w.Tasks
+		}
+		p.add(k, i)
+	}
+	rows := []api.Worker{}
+	for _, selected := range p.selected() {
+		rows = append(rows, table.rows[selected.row])
+	}
+	out := api.Workers{Header: v.header()}
+	out.Workers, out.Page = page(p, len(table.rows), rows)
+	return out, q.err
 }
 
-// worker returns one worker.
+// worker returns one worker with a part of its tasks.
 func (v *view[W, T]) worker(q *query) (api.WorkerDetail, *api.Error) {
-	return api.WorkerDetail{Header: v.header()}, q.err
+	table := v.workers()
+	text, nth := q.name()
+	i := table.find(text, nth)
+	if i < 0 {
+		return api.WorkerDetail{}, problem(http.StatusNotFound, "No worker is called "+quote(text)+".")
+	}
+	state := &table.states[i]
+	out := api.WorkerDetail{Header: v.header(), Worker: table.rows[i], Pauses: []api.Pause{}, Load: []api.LoadPoint{}, Changes: []api.RepeatedChange{}}
+	for j := range v.plan.Paused {
+		if p := &v.plan.Paused[j]; p.Worker == state.Name && p.Kind != orchestrator.PauseMoves {
+			if out.PausesTotal++; out.PausesTotal <= mostPauses {
+				out.Pauses = append(out.Pauses, v.pause(p))
+			}
+		}
+	}
+	out.Pauses = out.Pauses[:fit(out.Pauses, q.bytes/4)]
+
+	q.bytes /= 2
+	p := newPart[T](q)
+	for _, tasks := range [][]T{state.Tasks, state.LastTasks} {
+		for _, t := range tasks {
+			p.add(v.taskKey(t), t)
+		}
+	}
+	says := make(map[T]*TaskState[T])
+	if v.h.taskStates != nil {
+		states := v.h.taskStates(state.Name)
+		for j := range states {
+			says[states[j].Task] = &states[j]
+		}
+	}
+	tasks := []api.TaskState{}
+	for _, selected := range p.selected() {
+		t := api.TaskState{Name: selected.name()}
+		if s := says[selected.row]; s != nil {
+			t.State, t.Err = printable(s.State), printable(s.Err)
+		}
+		tasks = append(tasks, t)
+	}
+	out.Running, out.TasksPage = page(p, p.matching, tasks)
+	return out, q.err
 }

@@ -111,10 +111,10 @@ func why(f *flag.FlagSet) action {
 			if r.Failure != "" {
 				until = strings.TrimPrefix(until+": "+printable(r.Failure), ": ")
 			}
-			rows = append(rows, []string{name(r.Worker), has, printable(string(r.Reason)), until})
+			rows = append(rows, []string{shown(r.Worker), has, printable(string(r.Reason)), until})
 		}
 		section(&b, s.screen.table([]string{"worker", "has it", "reason", ""}, rows))
-		if more := a.ReasonsTotal - len(a.Reasons); more > 0 {
+		if more := a.ReasonsPage.Matching - len(a.Reasons); more > 0 {
 			fmt.Fprintf(&b, "and %s\n", plural(more, "more worker"))
 		}
 		return b.String()

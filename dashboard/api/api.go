@@ -13,6 +13,9 @@ type (
 	Waiting  = orchestrator.Waiting[string, string]
 	Pause    = orchestrator.Pause[string, string]
 	Progress = orchestrator.Progress[string]
+
+	// WorkerReason is why a worker has a task or not.
+	WorkerReason = orchestrator.WorkerReason[Name]
 )
 
 // Header is part of each answer: the term that it shows.
@@ -140,8 +143,10 @@ type Worker struct {
 type WorkerDetail struct {
 	Header
 	Worker
-	// Pauses are what the leader leaves alone on this worker, because it failed.
-	Pauses []Pause `json:"pauses"`
+	// Pauses are what the leader leaves alone on this worker because it failed, at most a
+	// hundred. PausesTotal counts all.
+	Pauses      []Pause `json:"pauses"`
+	PausesTotal int     `json:"pauses_total"`
 	// Running is a part of its tasks; TasksPage has the totals.
 	Running   []TaskState `json:"running"`
 	TasksPage Page        `json:"tasks_page"`
@@ -182,9 +187,11 @@ type Task struct {
 	// Workers run it or may run it; at most eight. WorkersTotal counts all.
 	Workers      []Name `json:"workers"`
 	WorkersTotal int    `json:"workers_total"`
-	// Missing counts the instances that neither run nor are held, and Waiting says why.
-	Missing int       `json:"missing,omitempty"`
-	Waiting []Waiting `json:"waiting,omitempty"`
+	// Missing counts the instances that neither run nor are held. Waiting says why, and why
+	// others wait; it has at most eight entries, and WaitingTotal counts all.
+	Missing      int       `json:"missing,omitempty"`
+	Waiting      []Waiting `json:"waiting,omitempty"`
+	WaitingTotal int       `json:"waiting_total,omitempty"`
 }
 
 // TaskDetail is the answer to GET api/v1/task?name=…
@@ -192,9 +199,9 @@ type TaskDetail struct {
 	Header
 	Task
 	// Reasons says of each worker why it has the task or not, those that have it first.
-	// ReasonsTotal counts all workers.
-	Reasons      []orchestrator.WorkerReason[string] `json:"reasons"`
-	ReasonsTotal int                                 `json:"reasons_total"`
+	// It is a part; ReasonsPage has the totals.
+	Reasons     []WorkerReason `json:"reasons"`
+	ReasonsPage Page           `json:"reasons_page"`
 	// Changes are those of the task, the newest first.
 	Changes []RepeatedChange `json:"changes"`
 	// LongestGap is the longest time for which a move left an instance stopped, of the
@@ -235,6 +242,7 @@ type WhatIf struct {
 	WorkersTotal int  `json:"workers_total"`
 	ChangesTotal int  `json:"changes_total"`
 	WaitingTotal int  `json:"waiting_total"`
+	PausedTotal  int  `json:"paused_total"`
 }
 
 // Settings is the answer to GET api/v1/settings.
@@ -257,8 +265,8 @@ type Settings struct {
 
 // Drain is the answer to POST and DELETE api/v1/drain?worker=…
 type Drain struct {
-	Worker   string `json:"worker"`
-	Draining bool   `json:"draining"`
+	Worker   Name `json:"worker"`
+	Draining bool `json:"draining"`
 }
 
 // Error is the answer if a request fails, as RFC 9457 defines it.
