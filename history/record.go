@@ -1,0 +1,337 @@
+package history
+
+import (
+	"crypto/sha256"
+	"encoding"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// Source runs terms. [orchestrator.Orchestrator] is one.
+type Source[W, T comparable] interface {
+	Last() *orchestrator.Snapshot[W, T]
+	OnTerm(f func(*orchestrator.Snapshot[W, T])) (stop func())
+}
+
+// Names converts names to text. A nil function uses MarshalText of the name if it has
+// that, and fmt.Sprint otherwise. The ring cannot tell names with the same text apart.
+type Names[W, T comparable] struct {
+	Worker func(W) string
+	Task   func(T) string
+}
+
+// Record records the terms of a source from now on, until stop is called. If the source
+// has had a term, the recording begins with it. A second call of stop does nothing.
+//
+// Record converts names to text. Bytes that are not UTF-8 become \xff, with the byte's
+// value in hexadecimal. A text of more than 512 bytes is cut, and a hash distinguishes it
+// from others. Errors are cut too.
+//
+// A term in which nothing changed takes a step for each worker, and allocates nothing.
+// Another one also takes a step for each instance that waits, and for up to 10,000 changes.
+func Record[W, T comparable](r *Ring, s Source[W, T], names Names[W, T]) (stop func()) {
+	rec := &recorder[W, T]{
+		ring: r, names: names,
+		waiting: make(map[orchestrator.Reason]int), paused: make(map[orchestrator.PauseKind]int),
+	}
+	if names.Worker == nil {
+		rec.names.Worker = textOf[W]
+	}
+	if names.Task == nil {
+		rec.names.Task = textOf[T]
+	}
+	stop = s.OnTerm(rec.observe)
+	if last := s.Last(); last != nil {
+		rec.observe(last)
+	}
+	return stop
+}
+
+// textOf is the default of [Names].
+func textOf[N comparable](name N) string {
+	switch n := any(name).(type) {
+	case string:
+		return n
+	case encoding.TextMarshaler:
+		if b, err := n.MarshalText(); err == nil {
+			return string(b)
+		}
+	}
+	return fmt.Sprint(name)
+}
+
+// text returns a name as the ring has it. It returns its own results unchanged.
+func text(name string) string {
+	if len(name) <= longestText && utf8.ValidString(name) {
+		return name
+	}
+	var b strings.Builder
+	for rest := name[:min(len(name), longestText)]; len(rest) > 0; {
+		r, n := utf8.DecodeRuneInString(rest)
+		if r == utf8.RuneError && n == 1 {
+			fmt.Fprintf(&b, `\x%02x`, rest[0])
+		} else {
+			b.WriteString(rest[:n])
+		}
+		rest = rest[n:]
+	}
+	if len(name) <= longestText && b.Len() <= longestText {
+		return b.String()
+	}
+	sum := sha256.Sum256([]byte(name))
+	return fmt.Sprintf("%s…%x", cut(b.String(), longestText-20), sum[:8])
+}
+
+// message returns an error's text as the ring has it.
+func message(err error) string {
+	if err == nil {
+		return ""
+	}
+	s := strings.ToValidUTF8(err.Error(), "\ufffd")
+	if len(s) > longestText {
+		s = cut(s, longestText-3) + "…"
+	}
+	return s
+}
+
+// cut returns the first runes of s that fit into n bytes.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// errorOf returns an error that is only text, or nil.
+func errorOf(err error) error {
+	if s := message(err); s != "" {
+		return errors.New(s)
+	}
+	return nil
+}
+
+// recorder turns the terms of a source into those of a ring.
+type recorder[W, T comparable] struct {
+	ring  *Ring
+	names Names[W, T]
+
+	mu      sync.Mutex // guards the rest, and is held for a term
+	last    orchestrator.Term
+	before  *Term // the last one that was recorded; nil before the first
+	quiet   Quiet // the terms since
+	rows    []row[W]
+	waiting map[orchestrator.Reason]int // of the term under way, as are the following
+	paused  map[orchestrator.PauseKind]int
+	changed []WorkerRow
+	events  []WorkerEvent
+	more    int // events
+}
+
+// row is a worker as the recorder has seen it last.
+type row[W comparable] struct {
+	WorkerRow
+	name W
+	// known: the worker was in an earlier term. hidden: it has the name of another one.
+	known, hidden bool
+}
+
+// observe records a term.
+func (r *recorder[W, T]) observe(s *orchestrator.Snapshot[W, T]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := s.Plan()
+	if p.Stats.Term.Compare(r.last) <= 0 {
+		return // Record read it from Last and OnTerm at the same time
+	}
+	r.last = p.Stats.Term
+	r.changed, r.events, r.more = nil, nil, 0
+	r.observeWorkers(s, &p)
+	r.count(&p)
+	if r.isQuiet(&p) {
+		r.quiet = Quiet{r.quiet.Terms + 1, p.Stats.Term, plain(p.Stats.Start)}
+		r.ring.addQuiet(r.quiet)
+		return
+	}
+	t := r.term(&p)
+	r.before, r.quiet = t, Quiet{}
+	r.ring.add(t, r.changed)
+}
+
+// observeWorkers compares the workers with those of the term before.
+func (r *recorder[W, T]) observeWorkers(s *orchestrator.Snapshot[W, T], p *orchestrator.Plan[W, T]) {
+	begun := true
+	if !r.sameMembers(p.Workers) || r.before == nil {
+		begun = r.updateMembers(p.Workers)
+	}
+	i := 0
+	for w := range s.Workers() {
+		row := &r.rows[i]
+		i++
+		is := Condition{w.State, w.Draining, w.Quarantined}
+		if row.hidden || row.known && row.Tasks == len(w.Tasks) && row.Condition == is {
+			continue
+		}
+		if begun && (!row.known || row.Condition != is) {
+			r.event(WorkerEvent{Worker: row.Name, Before: row.condition(), After: &is, Tasks: len(w.Tasks), Err: message(w.Err)})
+		}
+		row.Condition, row.Tasks, row.known = is, len(w.Tasks), true
+		r.changed = append(r.changed, row.WorkerRow)
+	}
+}
+
+// condition returns the worker's condition before the term, or nil if it joined.
+func (r *row[W]) condition() *Condition {
+	if !r.known {
+		return nil
+	}
+	return new(r.Condition)
+}
+
+func (r *recorder[W, T]) event(e WorkerEvent) {
+	if len(r.events) == keptChanges {
+		r.more++
+		return
+	}
+	r.events = append(r.events, e)
+}
+
+func (r *recorder[W, T]) sameMembers(workers []orchestrator.WorkerPlan[W]) bool {
+	if len(workers) != len(r.rows) {
+		return false
+	}
+	for i := range workers {
+		if workers[i].Name != r.rows[i].name {
+			return false
+		}
+	}
+	return true
+}
+
+// updateMembers makes a row for each worker, with the condition that it had before, and
+// records which workers were removed. The first call begins with what the ring has from
+// another leader; it returns false if that is nothing.
+func (r *recorder[W, T]) updateMembers(workers []orchestrator.WorkerPlan[W]) (begun bool) {
+	var last []WorkerRow
+	if begun = true; r.before == nil {
+		last, begun = r.ring.present()
+	}
+	for i := range r.rows {
+		if !r.rows[i].hidden {
+			last = append(last, r.rows[i].WorkerRow)
+		}
+	}
+	gone := make(map[string]*WorkerRow, len(last))
+	for i := range last {
+		gone[last[i].Name] = &last[i]
+	}
+	r.rows = make([]row[W], len(workers))
+	taken := make(map[string]bool, len(workers))
+	for i := range workers {
+		name := text(r.names.Worker(workers[i].Name))
+		r.rows[i] = row[W]{name: workers[i].Name, WorkerRow: WorkerRow{Name: name}, hidden: taken[name]}
+		if was := gone[name]; was != nil {
+			r.rows[i].WorkerRow, r.rows[i].known = *was, true
+			delete(gone, name)
+		}
+		taken[name] = true
+	}
+	for i := range last {
+		if was := &last[i]; gone[was.Name] != nil {
+			r.event(WorkerEvent{Worker: was.Name, Before: new(was.Condition)})
+			r.changed = append(r.changed, WorkerRow{Name: was.Name, Removed: true})
+		}
+	}
+	return begun
+}
+
+// count counts what waits and what pauses.
+func (r *recorder[W, T]) count(p *orchestrator.Plan[W, T]) {
+	clear(r.waiting)
+	clear(r.paused)
+	for i := 0; i < len(p.Waiting); { // one look-up for a run of the same reason
+		reason, n := p.Waiting[i].Reason, 0
+		for ; i < len(p.Waiting) && p.Waiting[i].Reason == reason; i++ {
+			n += p.Waiting[i].Instances
+		}
+		r.waiting[reason] += n
+	}
+	for i := range p.Paused {
+		r.paused[p.Paused[i].Kind]++
+	}
+}
+
+// isQuiet reports whether the term did nothing and found the fleet as the term before.
+func (r *recorder[W, T]) isQuiet(p *orchestrator.Plan[W, T]) bool {
+	if r.before == nil || len(p.Changes) > 0 || len(r.changed) > 0 {
+		return false
+	}
+	is, was := &p.Stats, &r.before.Stats
+	return is.Workers == was.Workers && is.Instances == was.Instances && is.Deferred == was.Deferred &&
+		is.MassLoss == was.MassLoss && is.Cut == was.Cut && (is.Err == nil) == (was.Err == nil) &&
+		maps.Equal(r.waiting, r.before.WaitingInstances) && maps.Equal(r.paused, r.before.PausedKinds)
+}
+
+// term returns the term with text for names.
+func (r *recorder[W, T]) term(p *orchestrator.Plan[W, T]) *Term {
+	t := &Term{Stats: p.Stats, Events: r.events, EventsMore: r.more, Quiet: r.quiet}
+	t.Stats.Start, t.Stats.Err = plain(t.Stats.Start), errorOf(t.Stats.Err)
+	if len(r.waiting) > 0 {
+		t.WaitingInstances = maps.Clone(r.waiting)
+	}
+	if len(r.paused) > 0 {
+		t.PausedKinds = maps.Clone(r.paused)
+	}
+	t.Changes, t.ChangesMore = convert(p.Changes, keptChanges, r.change)
+	t.Waiting, t.WaitingMore = convert(p.Waiting, keptList, func(w *orchestrator.Waiting[W, T]) Waiting {
+		return Waiting{Task: r.task(w.Task), Instances: w.Instances, Reason: w.Reason, Worker: r.worker(w.Worker, w.Named), Named: w.Named}
+	})
+	t.Paused, t.PausedMore = convert(p.Paused, keptList, func(x *orchestrator.Pause[W, T]) Pause {
+		one := Pause{Kind: x.Kind, Until: x.Until, Failures: x.Failures, Err: errorOf(x.Err)}
+		one.Worker = r.worker(x.Worker, x.Kind != orchestrator.PauseMoves)
+		if x.Kind != orchestrator.PauseMoves && x.Kind != orchestrator.PauseWorker {
+			one.Task = r.task(x.Task)
+		}
+		return one
+	})
+	return t
+}
+
+// convert converts the first of some values, at most n, and returns the number of others.
+func convert[From, To any](all []From, n int, one func(*From) To) (some []To, more int) {
+	if len(all) == 0 {
+		return nil, 0
+	}
+	some = make([]To, min(n, len(all)))
+	for i := range some {
+		some[i] = one(&all[i])
+	}
+	return some, len(all) - len(some)
+}
+
+func (r *recorder[W, T]) change(c *orchestrator.Change[W, T]) Change {
+	lost := c.Kind.Reason == orchestrator.ReasonLost || c.Kind.Reason == orchestrator.ReasonVanished
+	return Change{
+		Kind: c.Kind, Task: r.task(c.Task), From: r.worker(c.From, c.Kind.Op != orchestrator.Start),
+		To: r.worker(c.To, c.Kind.Op != orchestrator.Stop), Was: r.worker(c.Was, lost),
+		Outcome: c.Outcome, Began: plain(c.Began), Took: c.Took, Gap: c.Gap, Err: errorOf(c.Err),
+	}
+}
+
+// worker returns the text of a worker's name, or "" if there is none.
+func (r *recorder[W, T]) worker(name W, named bool) string {
+	if !named {
+		return ""
+	}
+	return text(r.names.Worker(name))
+}
+
+func (r *recorder[W, T]) task(name T) string { return text(r.names.Task(name)) }
