@@ -171,6 +171,11 @@ func problem(status int, detail string) *api.Error {
 	return &api.Error{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}
 }
 
+// noTerm returns the error before the first term.
+func noTerm() *api.Error {
+	return problem(http.StatusServiceUnavailable, "No term has ended yet, so nothing is known of the workers.")
+}
+
 // fail answers with an error: the API with JSON, the pages with a page.
 func (h *Handler[W, T]) fail(w http.ResponseWriter, r *http.Request, err *api.Error) {
 	if strings.HasPrefix(r.URL.Path, apiPrefix) {

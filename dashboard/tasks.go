@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"iter"
-	"net/http"
 	"strings"
 
 	"github.com/f8949c05/orchestrator"
@@ -216,7 +215,7 @@ func (v *view[W, T]) task(q *query) (api.TaskDetail, *api.Error) {
 	text, nth := q.name()
 	task, ok := v.findTask(text, nth)
 	if !ok {
-		return api.TaskDetail{}, problem(http.StatusNotFound, "No task is called "+quote(text)+".")
+		return api.TaskDetail{}, v.unknownName("No task is called " + quote(text) + ".")
 	}
 	k := key{text: text, nth: nth}
 	out := api.TaskDetail{

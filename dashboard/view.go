@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -31,6 +32,16 @@ func newView[W, T comparable](h *Handler[W, T], l *lead[W, T], s *orchestrator.S
 	v.tasks = sync.OnceValue(v.makeTasks)
 	v.causes = sync.OnceValue(v.findCauses)
 	return v
+}
+
+// unknownName returns the error for a name that no worker or task has.
+func (v *view[W, T]) unknownName(detail string) *api.Error {
+	if v.snapshot == nil {
+		return noTerm()
+	}
+	err := problem(http.StatusNotFound, detail)
+	err.Type = api.TypeUnknownName
+	return err
 }
 
 // header returns the part that all answers have.

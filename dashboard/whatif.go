@@ -32,9 +32,9 @@ func (v *view[W, T]) whatIf(q *query) (api.WhatIf, *api.Error) {
 	plan, err := v.lead.Plan(hypothesis)
 	switch {
 	case errors.Is(err, orchestrator.ErrNoTerm):
-		return api.WhatIf{}, problem(http.StatusConflict, "No term has ended yet, so nothing is known of the workers.")
+		return api.WhatIf{}, noTerm()
 	case errors.Is(err, orchestrator.ErrUnknownWorker):
-		return api.WhatIf{}, problem(http.StatusNotFound, sentence(err))
+		return api.WhatIf{}, v.unknownName(sentence(err))
 	case errors.Is(err, orchestrator.ErrInvalid):
 		return api.WhatIf{}, problem(http.StatusBadRequest, sentence(err))
 	case err != nil:
@@ -57,7 +57,7 @@ func (v *view[W, T]) hypothesis(q *query) (h orchestrator.Hypothesis[W, T]) {
 			switch all := v.workers().byText[text]; len(all) {
 			case 0:
 				if q.err == nil {
-					q.err = problem(http.StatusNotFound, "No worker is called "+quote(text)+".")
+					q.err = v.unknownName("No worker is called " + quote(text) + ".")
 				}
 			case 1:
 				names = append(names, v.workers().states[all[0]].Name)
@@ -191,19 +191,18 @@ func (h *Handler[W, T]) setDraining(r *http.Request, q *query, draining bool) (a
 	}
 	i := v.workers().find(text, nth)
 	if i < 0 {
-		return api.Drain{}, problem(http.StatusNotFound, "No worker is called "+quote(text)+".")
+		return api.Drain{}, v.unknownName("No worker is called " + quote(text) + ".")
 	}
 	set, event := h.drain, "worker draining"
 	if !draining {
 		set, event = h.undrain, "worker undrained"
 	}
 	if err := set(r.Context(), v.workers().states[i].Name); err != nil {
-		status := http.StatusInternalServerError
-		if errors.Is(err, orchestrator.ErrUnknownWorker) {
-			status = http.StatusNotFound
-		}
 		h.log(r, slog.LevelWarn, event+" failed", "worker", text, "err", err)
-		return api.Drain{}, problem(status, sentence(err))
+		if errors.Is(err, orchestrator.ErrUnknownWorker) {
+			return api.Drain{}, v.unknownName(sentence(err))
+		}
+		return api.Drain{}, problem(http.StatusInternalServerError, sentence(err))
 	}
 	h.log(r, slog.LevelInfo, event, "worker", text, "client", r.RemoteAddr)
 	return api.Drain{Worker: v.workers().rows[i].Name, Draining: draining}, nil

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"errors"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -109,7 +108,7 @@ func (v *view[W, T]) worker(q *query) (api.WorkerDetail, *api.Error) {
 	text, nth := q.name()
 	i := table.find(text, nth)
 	if i < 0 {
-		return api.WorkerDetail{}, problem(http.StatusNotFound, "No worker is called "+quote(text)+".")
+		return api.WorkerDetail{}, v.unknownName("No worker is called " + quote(text) + ".")
 	}
 	state := &table.states[i]
 	out := api.WorkerDetail{Header: v.header(), Worker: table.rows[i], Pauses: []api.Pause{}, Load: []api.LoadPoint{}, Changes: []api.RepeatedChange{}}

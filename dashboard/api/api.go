@@ -269,9 +269,13 @@ type Drain struct {
 	Draining bool `json:"draining"`
 }
 
+// TypeUnknownName is the type of an error with status 404 if no worker or task has the name,
+// other than that of a path that the dashboard does not have.
+const TypeUnknownName = "urn:orchestrator:unknown-name"
+
 // Error is the answer if a request fails, as RFC 9457 defines it.
 type Error struct {
-	Type   string `json:"type"` // about:blank
+	Type   string `json:"type"` // about:blank, or TypeUnknownName
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
