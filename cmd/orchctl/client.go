@@ -293,16 +293,16 @@ func (c *client) refused(s *server, route string, response *http.Response, body 
 	if text == "" {
 		text = printable(response.Status)
 	}
-	switch known := problem.Status == status; {
+	switch {
 	case status == http.StatusUnauthorized && c.token == "":
 		text += "; give the token with -token-file"
 	case status == http.StatusUnauthorized && !token:
 		text += "; the token was not sent, because the address is neither in -server nor https with -ca"
 	case status == http.StatusUnauthorized:
 		text += "; the token in -token-file is another"
-	case status == http.StatusNotFound && known && hasNames[route]:
+	case status == http.StatusNotFound && problem.Type == api.TypeUnknownName:
 		code = exitUnknown
-	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed && !known:
+	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
 		text = fmt.Sprintf("no dashboard, or one of an older version without %s (%s); is the path in -server right?", route, text)
 	case status == http.StatusServiceUnavailable, status == http.StatusBadGateway, status == http.StatusGatewayTimeout:
 		code = exitUnreachable
@@ -315,9 +315,6 @@ func (c *client) refused(s *server, route string, response *http.Response, body 
 	}
 	return fail(code, "%s: %s", s.shown, text)
 }
-
-// hasNames has the routes that answer 404 if there is no worker or task of a name.
-var hasNames = map[string]bool{"worker": true, "task": true, "what-if": true, "drain": true}
 
 // errBusy is part of the error if the same request may succeed later.
 var errBusy = errors.New("try again")

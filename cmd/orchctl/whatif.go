@@ -77,6 +77,9 @@ func (s *session) planText(a *api.WhatIf) string {
 	section(&b, s.screen.table(waitingHeading(), rows))
 	rest(a.WaitingTotal, len(rows), "waiting task")
 
+	section(&b, s.pauses(a.Plan.Paused))
+	rest(a.PausedTotal, len(a.Plan.Paused), "pause")
+
 	rows = nil
 	for _, w := range a.Plan.Workers {
 		state := stateText(&api.Worker{State: w.State, Late: w.Late, Draining: w.Draining, Quarantined: w.Quarantined})
