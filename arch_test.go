@@ -79,7 +79,7 @@ var mayImport = map[string]string{
 
 	// Programs.
 	"cmd/orchctl":             "std . dashboard/api",
-	"examples/allocator":      "std . worker stats etcd etcd/embed examples/allocator/api go.etcd.io/etcd github.com/prometheus golang.org/x",
+	"examples/allocator":      "std . worker stats dashboard etcd etcd/embed examples/allocator/api go.etcd.io/etcd github.com/prometheus golang.org/x",
 	"examples/allocator/api":  "std golang.org/x/sync",
 	"examples/dryrun":         "std . communicator",
 	"examples/manager":        "std . worker boltfile communicator/grpc communicator/grpc/manager examples/internal/stage",

@@ -59,6 +59,7 @@ func brief(content []byte) string {
 func (n *node) tellMembers(ctx context.Context) error {
 	known := map[etcd.WorkerID]etcd.MemberState{}
 	return n.membership.Watch(ctx, func(members []etcd.MemberState) {
+		n.tellBoards(members)
 		now := make(map[etcd.WorkerID]etcd.MemberState, len(members))
 		for _, m := range members {
 			now[m.WorkerID] = m

@@ -32,9 +32,14 @@ func (n *node) lead(ctx context.Context, l *etcd.Leadership) error {
 	}
 	n.shortages.Store(&shortages{})
 	defer n.shortages.Store(nil)
+	stopShowing := func() {}
+	defer func() { stopShowing() }()
 	var o *orchestrator.Orchestrator[etcd.WorkerID, string]
 	load := func(made *orchestrator.Orchestrator[etcd.WorkerID, string]) error {
 		o = made
+		if n.board != nil {
+			stopShowing = n.board.Lead(o)
+		}
 		return errors.Join(n.registry.Feed(ctx, l, o), n.membership.Feed(ctx, l, o))
 	}
 	return etcd.LeadWith(ctx, l, comm, n.interval, load,

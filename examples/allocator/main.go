@@ -48,23 +48,25 @@ const tokenEnv = "ALLOCATOR_TOKEN"
 
 // settings holds the parsed flags.
 type settings struct {
-	listen   string
-	etcd     []string // nil: embedded
-	access   access
-	embed    string
-	data     string
-	name     string
-	prefix   string
-	token    string
-	hosts    []string // accepted in Host without a token
-	lease    time.Duration
-	interval time.Duration
+	listen    string
+	dashboard string   // empty: none
+	etcd      []string // nil: embedded
+	access    access
+	embed     string
+	data      string
+	name      string
+	prefix    string
+	token     string
+	hosts     []string // accepted in Host without a token
+	lease     time.Duration
+	interval  time.Duration
 }
 
 func parse(args []string) (settings, error) {
 	var s settings
 	f := flag.NewFlagSet("allocator", flag.ContinueOnError)
 	f.StringVar(&s.listen, "listen", "127.0.0.1:0", "the `address` of the API; with port 0 the kernel chooses a port, which is printed")
+	f.StringVar(&s.dashboard, "dashboard", "", "the `address` of the dashboard (default: none); command orchctl reads it")
 	endpoints := f.String("etcd", "", "the etcd to join: `URLs`, separated by commas (default: an embedded one)")
 	s.access.flags(f)
 	f.StringVar(&s.embed, "embed", "127.0.0.1:2379", "the `address` of the embedded etcd")

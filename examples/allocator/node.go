@@ -39,6 +39,9 @@ type node struct {
 	leader    atomic.Pointer[string]    // the leader's name; nil if no leader is known
 	shortages atomic.Pointer[shortages] // nil unless this process leads
 
+	board  *board                            // nil without a dashboard
+	boards atomic.Pointer[map[string]string] // the addresses of the members' dashboards
+
 	registry   *etcd.Registry
 	membership *etcd.Membership
 	election   *etcd.Election
@@ -85,8 +88,11 @@ func run(ctx context.Context, again func(), s settings, out, log io.Writer) (err
 		return fmt.Errorf("etcd at %v: %w", n.etcd, err)
 	}
 	defer func() { _ = n.client.Close() }()
-	if err := n.build(); err != nil {
+	if err := n.build(ctx); err != nil {
 		return err
+	}
+	if n.board != nil {
+		defer func() { _ = n.board.listener.Close() }() // closed already, if it was served
 	}
 	if s.token == "" && !isLoopback(listener.Addr().String()) {
 		n.logger.Warn("API reachable from other machines without a token", "listen", listener.Addr())
@@ -97,7 +103,7 @@ func run(ctx context.Context, again func(), s settings, out, log io.Writer) (err
 	return n.serve(ctx, again, listener)
 }
 
-func (n *node) build() (err error) {
+func (n *node) build(ctx context.Context) (err error) {
 	if n.registry, err = etcd.NewRegistry(n.client, n.options...); err != nil {
 		return err
 	}
@@ -109,6 +115,11 @@ func (n *node) build() (err error) {
 	}
 	if n.election, err = n.newElection(); err != nil {
 		return err
+	}
+	if n.dashboard != "" {
+		if n.board, err = n.newBoard(ctx); err != nil {
+			return err
+		}
 	}
 	n.member, err = n.newMember()
 	return err
@@ -132,6 +143,9 @@ func (n *node) serve(ctx context.Context, again func(), listener net.Listener) e
 	})
 	defer context.AfterFunc(work, func() { _ = server.Close() })()
 	parts.Go(func() error { return server.Serve(netutil.LimitListener(listener, maxConnections)) })
+	if n.board != nil {
+		parts.Go(func() error { return n.board.serve(work) })
+	}
 	parts.Go(func() error { return n.owners.Run(work) })
 	parts.Go(func() error {
 		err := n.election.Run(leading, n.lead)

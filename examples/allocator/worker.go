@@ -18,7 +18,7 @@ func (n *node) newMember() (*etcd.Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts := make([]etcd.MemberOption, 0, len(n.options))
+	opts := []etcd.MemberOption{etcd.WithAttributes(n.attributes())}
 	for _, o := range n.options {
 		opts = append(opts, o)
 	}
