@@ -47,8 +47,8 @@ var mayImport = map[string]string{
 	"history":                       "std .",
 	"stats":                         "std . worker recruit github.com/prometheus/client_golang/prometheus",
 
-	"dashboard/api": "std .",
-	"dashboard":     "std . dashboard/api",
+	"dashboard/api": "std . history",
+	"dashboard":     "std . dashboard/api history",
 
 	// Modules of their own.
 	"boltfile": "std worker go.etcd.io/bbolt",

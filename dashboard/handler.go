@@ -14,6 +14,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
+	"github.com/f8949c05/orchestrator/history"
 )
 
 // Source is the orchestrator of the process that leads. [orchestrator.Orchestrator] and the
@@ -42,8 +43,8 @@ type Handler[W, T comparable] struct {
 	gzips       sync.Pool
 	planning    chan struct{} // holds a token while a what-if plan is computed
 
-	lead atomic.Pointer[lead[W, T]] // nil: this process does not lead
-	last atomic.Pointer[view[W, T]] // the view of the last request
+	lead atomic.Pointer[lead[W, T]]     // nil: this process does not lead
+	last atomic.Pointer[termView[W, T]] // that of the last request
 }
 
 // lead is a time in which this process leads.
@@ -92,13 +93,18 @@ func (h *Handler[W, T]) handle(method, path string, f http.HandlerFunc) {
 	h.endpoints[path][method] = f
 }
 
-// Lead makes the handler show the terms of source, because this process leads. A later call
-// replaces the source. After stop, the handler answers that this process does not lead,
-// unless Lead was called again. A second call of stop does nothing.
+// Lead makes the handler show the terms of source, because this process leads, and records
+// them in the history. A later call replaces the source. After stop, the handler answers that
+// this process does not lead, unless Lead was called again. A second call of stop does nothing.
 func (h *Handler[W, T]) Lead(source Source[W, T]) (stop func()) {
 	l := &lead[W, T]{source}
+	stopRecord := history.Record(h.history, source, history.Names[W, T]{
+		Worker: func(name W) string { return printable(h.workerName(name)) },
+		Task:   func(name T) string { return printable(h.taskName(name)) },
+	})
 	h.lead.Store(l)
 	return func() {
+		stopRecord()
 		h.lead.CompareAndSwap(l, nil)
 		h.last.Store(nil) // it refers to a snapshot
 	}
@@ -115,13 +121,14 @@ func (h *Handler[W, T]) view() (*view[W, T], *api.Error) {
 		}
 		return nil, err
 	}
+	past := h.history.View() // before the snapshot, so that it has no later term
 	snapshot := l.Last()
 	v := h.last.Load()
 	if v == nil || v.lead != l || v.snapshot != snapshot {
 		v = newView(h, l, snapshot)
 		h.last.Store(v) // an older one may replace a newer one: it costs time only
 	}
-	return v, nil
+	return &view[W, T]{termView: v, past: past}, nil
 }
 
 // The headers of every answer. Nothing but the files of this package is loaded.

@@ -11,18 +11,19 @@ import (
 	"unicode/utf8"
 )
 
-// longestText bounds the texts that come from workers and users, in characters.
+// longestText bounds the texts that come from workers and users, in bytes. The history has
+// the same bound.
 const longestText = 512
 
-// printable returns text that is safe to show: at most longestText characters, each of them
-// printable. Others are replaced by an escape such as \u202e, and bytes that are not UTF-8
+// printable returns text that is safe to show: at most longestText bytes of printable
+// characters. Others are replaced by an escape such as \u202e, and bytes that are not UTF-8
 // by one such as \xff. printable(printable(s)) is printable(s).
 func printable(s string) string {
 	if isPrintable(s) {
 		return s
 	}
 	var b strings.Builder
-	count := 0
+	short := 0 // the length up to which "…" can follow
 	for i := 0; i < len(s); {
 		r, size := utf8.DecodeRuneInString(s[i:])
 		part := s[i : i+size]
@@ -35,12 +36,13 @@ func printable(s string) string {
 		default:
 			part = fmt.Sprintf(`\u%04x`, r)
 		}
-		count += utf8.RuneCountInString(part)
-		if count >= longestText && i+size < len(s) || count > longestText {
-			b.WriteString("…")
-			break
+		if b.Len()+len(part) > longestText {
+			return b.String()[:short] + "…"
 		}
 		b.WriteString(part)
+		if b.Len()+len("…") <= longestText {
+			short = b.Len()
+		}
 		i += size
 	}
 	return b.String()
@@ -48,7 +50,7 @@ func printable(s string) string {
 
 // isPrintable reports whether text is short enough and can be shown as it is.
 func isPrintable(s string) bool {
-	if len(s) > longestText && utf8.RuneCountInString(s) > longestText {
+	if len(s) > longestText {
 		return false
 	}
 	for i := 0; i < len(s); {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/history"
 )
 
 // Option is a setting of a [Handler]. If an option is given twice, the later one counts.
@@ -25,6 +26,7 @@ func (f option) apply(o *options) error { return f(o) }
 type options struct {
 	title      string
 	logger     *slog.Logger
+	history    *history.Ring // nil: not given
 	leader     func() string
 	tokens     [][sha256.Size]byte
 	authorize  func(*http.Request) Access
@@ -69,6 +71,18 @@ func WithNames[W, T comparable](worker func(W) string, task func(T) string) Opti
 			return invalid("WithNames: a function is nil")
 		}
 		o.workerName, o.taskName = worker, task
+		return nil
+	})
+}
+
+// WithHistory sets where [Handler.Lead] records the terms, such as a ring with a file. The
+// caller closes it. The default is a ring in memory with the defaults of [history.New].
+func WithHistory(r *history.Ring) Option {
+	return option(func(o *options) error {
+		if r == nil {
+			return invalid("WithHistory(nil): must be a ring")
+		}
+		o.history = r
 		return nil
 	})
 }
@@ -182,6 +196,11 @@ func newOptions(opts []Option) (options, error) {
 	}
 	if o.authorize != nil && o.tokens != nil {
 		errs = append(errs, invalid("WithAuthorize and WithToken: must not be combined"))
+	}
+	if o.history == nil {
+		var err error
+		o.history, err = history.New()
+		errs = append(errs, err)
 	}
 	return o, errors.Join(errs...)
 }

@@ -41,7 +41,7 @@ type cause[T comparable] struct {
 
 // causes groups what a term left by cause.
 type causes[W, T comparable] struct {
-	*view[W, T]
+	*termView[W, T]
 	table *workerTable[W, T]
 	index map[W]int // of table.states
 	byKey map[causeKey]*cause[T]
@@ -83,8 +83,8 @@ func (c *cause[T]) add(task T, instances int) {
 }
 
 // findCauses returns what needs a person, the worst first, without what depends on the time.
-func (v *view[W, T]) findCauses() []api.Problem {
-	c := &causes[W, T]{view: v, table: v.workers(), index: make(map[W]int), byKey: make(map[causeKey]*cause[T])}
+func (v *termView[W, T]) findCauses() []api.Problem {
+	c := &causes[W, T]{termView: v, table: v.workers(), index: make(map[W]int), byKey: make(map[causeKey]*cause[T])}
 	for i := range c.table.states {
 		c.index[c.table.states[i].Name] = i
 	}

@@ -62,6 +62,15 @@ func (q *query) fail(format string, args ...any) {
 // text returns a parameter, or "".
 func (q *query) text(name string) string { return q.values.Get(name) }
 
+// optional returns a name, or nil if the parameter is not given. Given and empty is the name
+// that is empty.
+func (q *query) optional(name string) *string {
+	if !q.values.Has(name) {
+		return nil
+	}
+	return new(printable(q.text(name)))
+}
+
 // lines returns the lines of all values of a parameter that are not empty.
 func (q *query) lines(name string) (lines []string) {
 	for _, value := range q.values[name] {

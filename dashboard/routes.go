@@ -30,6 +30,15 @@ func (h *Handler[W, T]) routes() []route[W, T] {
 		{name: "worker", params: rows("name", "nth"), get: func(v *view[W, T], q *query) (any, *api.Error) { return orError(v.worker(q)) }},
 		{name: "tasks", params: rows("q", "waiting"), get: func(v *view[W, T], q *query) (any, *api.Error) { return orError(v.taskList(q)) }},
 		{name: "task", params: rows("name", "nth"), get: func(v *view[W, T], q *query) (any, *api.Error) { return orError(v.task(q)) }},
+		{name: "terms", params: rows(), get: func(v *view[W, T], q *query) (any, *api.Error) { return orError(v.termList(q)) }},
+		{
+			name: "term", params: []string{"number", "epoch", "limit"},
+			get: func(v *view[W, T], q *query) (any, *api.Error) { return orError(v.term(q)) },
+		},
+		{
+			name: "changes", params: rows("task", "worker", "reason", "outcome", "since"),
+			get: func(v *view[W, T], q *query) (any, *api.Error) { return orError(v.changeList(q)) },
+		},
 		{name: "settings", get: func(v *view[W, T], q *query) (any, *api.Error) { return v.settings(q.access), nil }},
 		{
 			name: "what-if", params: []string{"drain", "undrain", "silence", "lose", "add", "limit"}, fresh: true,

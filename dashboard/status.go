@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator/dashboard/api"
+	"github.com/f8949c05/orchestrator/history"
 )
 
 // overdueAfter is after how many intervals without a term a person is needed.
@@ -17,7 +18,8 @@ const overdueAfter = 3
 func (v *view[W, T]) status() api.Status {
 	out := api.Status{
 		Header: v.header(), Title: v.h.title, Progress: v.progress(),
-		Workers: v.plan.Stats.Workers, Instances: v.plan.Stats.Instances, Changes: []api.RepeatedChange{},
+		Workers: v.plan.Stats.Workers, Instances: v.plan.Stats.Instances,
+		Changes: v.changesOf(history.Filter{}, lastChanges, mostBytes/3),
 	}
 	problems := v.causes()
 	if late := v.overdue(out.Now); late != nil {
@@ -106,9 +108,11 @@ func (v *view[W, T]) draining() string {
 
 // settings returns the settings in force and what the caller may do.
 func (v *view[W, T]) settings(access Access) api.Settings {
+	past := v.past.Counts()
 	return api.Settings{
 		Header: v.header(), Config: v.lead.Config(), Go: runtime.Version(), Module: moduleVersion(), Limit: mostRows,
-		Writable: v.h.drain != nil && access == WriteAccess,
+		Writable:     v.h.drain != nil && access == WriteAccess,
+		HistoryTerms: past.Terms, HistoryChanges: past.Changes, HistorySince: past.Since,
 	}
 }
 

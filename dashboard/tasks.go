@@ -6,6 +6,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
+	"github.com/f8949c05/orchestrator/history"
 )
 
 // taskTable is what a term says of all tasks together. It has no row for each task, because
@@ -17,7 +18,7 @@ type taskTable[T comparable] struct {
 	nths map[T]int
 }
 
-func (v *view[W, T]) makeTasks() *taskTable[T] {
+func (v *termView[W, T]) makeTasks() *taskTable[T] {
 	t := &taskTable[T]{nths: make(map[T]int)}
 	if v.snapshot == nil {
 		return t
@@ -54,7 +55,7 @@ func (v *view[W, T]) makeTasks() *taskTable[T] {
 }
 
 // findUnexpected returns the tasks that run and are not expected.
-func (v *view[W, T]) findUnexpected(expected int) (tasks []T) {
+func (v *termView[W, T]) findUnexpected(expected int) (tasks []T) {
 	known := make(map[T]bool)
 	add := func(task T) {
 		if !known[task] {
@@ -96,7 +97,7 @@ func (v *view[W, T]) findUnexpected(expected int) (tasks []T) {
 }
 
 // allTasks yields the expected tasks and then the unexpected ones, which have no instances.
-func (v *view[W, T]) allTasks(t *taskTable[T]) iter.Seq[orchestrator.Task[T]] {
+func (v *termView[W, T]) allTasks(t *taskTable[T]) iter.Seq[orchestrator.Task[T]] {
 	return func(yield func(orchestrator.Task[T]) bool) {
 		if v.snapshot == nil {
 			return
@@ -115,12 +116,12 @@ func (v *view[W, T]) allTasks(t *taskTable[T]) iter.Seq[orchestrator.Task[T]] {
 }
 
 // taskKey returns a task's place in a list.
-func (v *view[W, T]) taskKey(task T) key {
+func (v *termView[W, T]) taskKey(task T) key {
 	return key{text: v.taskText(task), nth: max(v.tasks().nths[task], 1)}
 }
 
 // taskName returns a task's name.
-func (v *view[W, T]) taskName(task T) api.Name { return v.taskKey(task).name() }
+func (v *termView[W, T]) taskName(task T) api.Name { return v.taskKey(task).name() }
 
 // taskList returns the tasks that the query selects.
 func (v *view[W, T]) taskList(q *query) (api.Tasks, *api.Error) {
@@ -220,7 +221,7 @@ func (v *view[W, T]) task(q *query) (api.TaskDetail, *api.Error) {
 	k := key{text: text, nth: nth}
 	out := api.TaskDetail{
 		Header: v.header(), Task: v.taskRows([]keyed[orchestrator.Task[T]]{{k, task}})[0],
-		Changes: []api.RepeatedChange{},
+		Changes: v.changesOf(history.Filter{Task: &text}, someChanges, q.bytes/4), LongestGap: v.past.LongestGap(text),
 	}
 	q.bytes /= 2
 	p := newPart[int](q)

@@ -8,11 +8,19 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
+	"github.com/f8949c05/orchestrator/history"
 )
 
-// view computes the answers about one term. Its methods are safe for concurrent use. What
-// several requests need is computed once, by the first request that needs it.
+// view computes the answers to one request, from one term and the history up to it. Its
+// methods are safe for concurrent use.
 type view[W, T comparable] struct {
+	*termView[W, T]
+	past *history.View
+}
+
+// termView is a term, and what several requests about it need. That is computed once, by the
+// first request that needs it.
+type termView[W, T comparable] struct {
 	h        *Handler[W, T]
 	lead     *lead[W, T]
 	snapshot *orchestrator.Snapshot[W, T] // nil before the first term
@@ -23,8 +31,8 @@ type view[W, T comparable] struct {
 	causes  func() []api.Problem // without those that depend on the time
 }
 
-func newView[W, T comparable](h *Handler[W, T], l *lead[W, T], s *orchestrator.Snapshot[W, T]) *view[W, T] {
-	v := &view[W, T]{h: h, lead: l, snapshot: s}
+func newView[W, T comparable](h *Handler[W, T], l *lead[W, T], s *orchestrator.Snapshot[W, T]) *termView[W, T] {
+	v := &termView[W, T]{h: h, lead: l, snapshot: s}
 	if s != nil {
 		v.plan = s.Plan()
 	}
@@ -54,11 +62,14 @@ func (v *view[W, T]) header() api.Header {
 // answer also has the time. The tag changes too when a term is overdue, which is a problem;
 // the progress of a term under way has an answer of its own.
 func (v *view[W, T]) tag() string {
-	term, overdue := v.plan.Stats.Term, ""
+	term, suffix := v.plan.Stats.Term, ""
 	if v.overdue(time.Now()) != nil {
-		overdue = "-overdue"
+		suffix = "-overdue"
 	}
-	return fmt.Sprintf(`W/"%d-%d%s"`, term.Epoch, term.Number, overdue)
+	if last, _ := v.past.Last(); v.snapshot != nil && last != term {
+		suffix += "-unrecorded" // the recording follows within the term's goroutine
+	}
+	return fmt.Sprintf(`W/"%d-%d%s"`, term.Epoch, term.Number, suffix)
 }
 
 // progress returns the term under way, or nil.
@@ -79,8 +90,8 @@ func (v *view[W, T]) current() api.Current {
 	return api.Current{Header: v.header(), Tag: v.tag(), Progress: v.progress()}
 }
 
-func (v *view[W, T]) workerText(name W) string { return printable(v.h.workerName(name)) }
-func (v *view[W, T]) taskText(name T) string   { return printable(v.h.taskName(name)) }
+func (v *termView[W, T]) workerText(name W) string { return printable(v.h.workerName(name)) }
+func (v *termView[W, T]) taskText(name T) string   { return printable(v.h.taskName(name)) }
 
 // errText returns the text of an error, or "".
 func errText(err error) string {

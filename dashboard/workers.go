@@ -7,6 +7,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
+	"github.com/f8949c05/orchestrator/history"
 )
 
 // mostPauses bounds api.WorkerDetail.Pauses.
@@ -19,7 +20,7 @@ type workerTable[W, T comparable] struct {
 	byText map[string][]int                 // indexes of states, in their order
 }
 
-func (v *view[W, T]) makeWorkers() *workerTable[W, T] {
+func (v *termView[W, T]) makeWorkers() *workerTable[W, T] {
 	n := len(v.plan.Workers)
 	t := &workerTable[W, T]{rows: make([]api.Worker, n), byText: make(map[string][]int, n)}
 	if v.snapshot == nil {
@@ -111,7 +112,8 @@ func (v *view[W, T]) worker(q *query) (api.WorkerDetail, *api.Error) {
 		return api.WorkerDetail{}, v.unknownName("No worker is called " + quote(text) + ".")
 	}
 	state := &table.states[i]
-	out := api.WorkerDetail{Header: v.header(), Worker: table.rows[i], Pauses: []api.Pause{}, Load: []api.LoadPoint{}, Changes: []api.RepeatedChange{}}
+	out := api.WorkerDetail{Header: v.header(), Worker: table.rows[i], Pauses: []api.Pause{}, Load: v.load(text)}
+	out.Changes = v.changesOf(history.Filter{Worker: &text}, someChanges, q.bytes/8)
 	for j := range v.plan.Paused {
 		if p := &v.plan.Paused[j]; p.Worker == state.Name && p.Kind != orchestrator.PauseMoves {
 			if out.PausesTotal++; out.PausesTotal <= mostPauses {
@@ -119,7 +121,7 @@ func (v *view[W, T]) worker(q *query) (api.WorkerDetail, *api.Error) {
 			}
 		}
 	}
-	out.Pauses = out.Pauses[:fit(out.Pauses, q.bytes/4)]
+	out.Pauses = out.Pauses[:fit(out.Pauses, q.bytes/8)]
 
 	q.bytes /= 2
 	p := newPart[T](q)

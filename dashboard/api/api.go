@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/history"
 )
 
 // The types of package orchestrator with strings as names.
@@ -16,6 +17,8 @@ type (
 
 	// WorkerReason is why a worker has a task or not.
 	WorkerReason = orchestrator.WorkerReason[Name]
+	// WorkerEvent is a change of a worker's condition in a term.
+	WorkerEvent = history.WorkerEvent
 )
 
 // Header is part of each answer: the term that it shows.
@@ -223,6 +226,17 @@ type TermRow struct {
 	Quiet int                    `json:"quiet,omitempty"`
 }
 
+// TermDetail is the answer to GET api/v1/term?number=…
+type TermDetail struct {
+	Header
+	TermRow
+	// Changes and Events are a part of those of the term. The totals count all.
+	Changes      []Change      `json:"changes"`
+	ChangesTotal int           `json:"changes_total"`
+	Events       []WorkerEvent `json:"events"`
+	EventsTotal  int           `json:"events_total"`
+}
+
 // Changes is the answer to GET api/v1/changes, the newest first.
 type Changes struct {
 	Header
@@ -257,7 +271,7 @@ type Settings struct {
 	// Limit is the most rows of an answer.
 	Limit int `json:"limit"`
 	// HistoryTerms and HistoryChanges count what the history has, and HistorySince is the
-	// start of its first term. They are zero without a history.
+	// start of its first term.
 	HistoryTerms   int       `json:"history_terms"`
 	HistoryChanges int       `json:"history_changes"`
 	HistorySince   time.Time `json:"history_since,omitzero"`

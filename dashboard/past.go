@@ -1,0 +1,163 @@
+package dashboard
+
+// What the history has: terms, changes, loads.
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/dashboard/api"
+	"github.com/f8949c05/orchestrator/history"
+)
+
+const (
+	// lastChanges bounds api.Status.Changes, and someChanges those of a worker or a task.
+	lastChanges = 12
+	someChanges = 50
+)
+
+// changesOf returns the last changes that a filter selects, the newest first.
+func (v *view[W, T]) changesOf(f history.Filter, limit, bytes int) []api.RepeatedChange {
+	rows, _ := v.past.Repeated(f, history.Position{}, limit)
+	out := repeated(rows)
+	return out[:fit(out, bytes)]
+}
+
+// repeated returns changes of the history as those of the API.
+func repeated(rows []history.Repeated) []api.RepeatedChange {
+	out := make([]api.RepeatedChange, len(rows))
+	for i, row := range rows {
+		out[i] = api.RepeatedChange{Change: *row.Change, Term: row.At.Term, Times: row.Times}
+		out[i].Change.Err = textError(row.Change.Err)
+	}
+	return out
+}
+
+// changeList returns the changes that the query selects, the newest first.
+func (v *view[W, T]) changeList(q *query) (api.Changes, *api.Error) {
+	filter := history.Filter{
+		Task: q.optional("task"), Worker: q.optional("worker"),
+		Reason: orchestrator.Reason(q.text("reason")), Outcome: orchestrator.Outcome(q.text("outcome")),
+	}
+	if text := q.text("since"); text != "" {
+		var err error
+		if filter.Since, err = time.Parse(time.RFC3339Nano, text); err != nil {
+			q.fail("The parameter since is %s: must be a time such as 2006-01-02T15:04:05Z.", quote(printable(text)))
+		}
+	}
+	limit := min(q.number("limit", someRows, 1), mostRows)
+	var after history.Position
+	if text := q.text("after"); text != "" {
+		term, index, _ := strings.Cut(text, "/")
+		after.Term = q.term("after", term)
+		after.Index, _ = strconv.Atoi(index)
+	}
+	if q.err != nil {
+		return api.Changes{}, q.err
+	}
+	rows, matching := v.past.Repeated(filter, after, limit+1)
+	out := api.Changes{Header: v.header(), Changes: repeated(rows[:min(len(rows), limit)])}
+	n := fit(out.Changes, q.bytes)
+	out.Changes = out.Changes[:n]
+	out.Page = api.Page{Total: v.past.Counts().Changes, Matching: matching}
+	if n < len(rows) {
+		out.After = termText(rows[n-1].At.Term) + "/" + strconv.Itoa(rows[n-1].At.Index)
+	}
+	return out, nil
+}
+
+// termText returns a term as the value of a parameter.
+func termText(t orchestrator.Term) string { return fmt.Sprintf("%d-%d", t.Epoch, t.Number) }
+
+// term returns the term that a value of the parameter stands for.
+func (q *query) term(name, value string) (t orchestrator.Term) {
+	epoch, number, ok := strings.Cut(value, "-")
+	var errs [2]error
+	t.Epoch, errs[0] = strconv.ParseUint(epoch, 10, 64)
+	t.Number, errs[1] = strconv.ParseUint(number, 10, 64)
+	if !ok || errs[0] != nil || errs[1] != nil {
+		q.fail("The parameter %s is %s: must be what the answer before had in \"after\".", name, quote(printable(value)))
+	}
+	return t
+}
+
+// termList returns the terms of the history, the newest first.
+func (v *view[W, T]) termList(q *query) (api.Terms, *api.Error) {
+	limit := min(q.number("limit", someRows, 1), mostRows)
+	var before orchestrator.Term
+	if text := q.text("after"); text != "" {
+		before = q.term("after", text)
+	}
+	if q.err != nil {
+		return api.Terms{}, q.err
+	}
+	out := api.Terms{Header: v.header(), Terms: []api.TermRow{}}
+	more := false
+	for t, quiet := range v.past.Terms(before) {
+		if more = len(out.Terms) == limit; more {
+			break
+		}
+		out.Terms = append(out.Terms, api.TermRow{Stats: termStats(t), Quiet: quiet.Terms})
+	}
+	n := fit(out.Terms, q.bytes)
+	more = more || n < len(out.Terms)
+	out.Terms = out.Terms[:n]
+	total := v.past.Counts().Terms
+	out.Page = api.Page{Total: total, Matching: total}
+	if more {
+		out.After = termText(out.Terms[n-1].Stats.Term)
+	}
+	return out, nil
+}
+
+// termStats returns the figures of a term with a printable error.
+func termStats(t *history.Term) orchestrator.TermStats {
+	stats := t.Stats
+	stats.Err = textError(stats.Err)
+	return stats
+}
+
+// term returns one term of the history: that with the number and, if it is given, the epoch.
+func (v *view[W, T]) term(q *query) (api.TermDetail, *api.Error) {
+	number, epoch := uint64(q.number("number", 0, 1)), uint64(q.number("epoch", 0, 0))
+	limit := min(q.number("limit", someRows, 1), mostRows)
+	if q.err != nil {
+		return api.TermDetail{}, q.err
+	}
+	for t, quiet := range v.past.Terms(orchestrator.Term{}) {
+		if id := t.Stats.Term; id.Number != number || epoch != 0 && id.Epoch != epoch {
+			continue
+		}
+		out := api.TermDetail{
+			Header: v.header(), TermRow: api.TermRow{Stats: termStats(t), Quiet: quiet.Terms},
+			Changes: []api.Change{}, ChangesTotal: len(t.Changes) + t.ChangesMore,
+			Events: []api.WorkerEvent{}, EventsTotal: len(t.Events) + t.EventsMore,
+		}
+		for _, c := range t.Changes[:min(limit, len(t.Changes))] {
+			c.Err = textError(c.Err)
+			out.Changes = append(out.Changes, c)
+		}
+		for _, e := range t.Events[:min(limit, len(t.Events))] {
+			e.Err = printable(e.Err)
+			out.Events = append(out.Events, e)
+		}
+		out.Changes = out.Changes[:fit(out.Changes, q.bytes/2)]
+		out.Events = out.Events[:fit(out.Events, q.bytes/4)]
+		return out, nil
+	}
+	return api.TermDetail{}, problem(http.StatusNotFound,
+		"The history does not have this term: it did nothing, or it is too old, or another leader ran it.")
+}
+
+// load returns a worker's number of tasks over the terms.
+func (v *view[W, T]) load(worker string) []api.LoadPoint {
+	points := []api.LoadPoint{}
+	for _, p := range v.past.Load(worker) {
+		points = append(points, api.LoadPoint{Term: p.Term, Time: p.Time, Tasks: p.Tasks})
+	}
+	return points
+}
