@@ -279,6 +279,47 @@ func BenchmarkWorstMembers(b *testing.B) {
 	}
 }
 
+// BenchmarkReaders measures what a dashboard calls: between terms, Progress during a listing
+// that waits, and Explain of a task that one worker runs.
+func BenchmarkReaders(b *testing.B) {
+	f := newBenchFleet(b, large, true, orchestrator.WithCommunicatorTimeout(time.Hour))
+	f.term(b)
+	b.Run("Last", func(b *testing.B) {
+		for b.Loop() {
+			f.Last()
+		}
+	})
+	b.Run("Workers", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			for range f.Last().Workers() {
+			}
+		}
+	})
+	b.Run("Explain", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_, ok := f.Last().Explain(taskName(large.tasks / 2))
+			require.True(b, ok)
+		}
+	})
+	b.Run("Progress", func(b *testing.B) {
+		last := f.workers[len(f.workers)-1]
+		last.waits, f.gate = true, make(chan struct{})
+		done := make(chan error)
+		go func() { done <- f.NextTerm(b.Context()) }()
+		for f.Progress().Done < len(f.workers)-1 {
+			runtime.Gosched()
+		}
+		for b.Loop() {
+			require.Len(b, f.Progress().WaitingFor, 1)
+		}
+		last.waits = false
+		close(f.gate)
+		require.NoError(b, <-done)
+	})
+}
+
 // size is a fleet in which every task runs once.
 type size struct{ tasks, workers int }
 
