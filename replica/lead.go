@@ -96,7 +96,9 @@ func (l *leadership) begin(serving context.Context, r *Replica) {
 			r.log.Error("source of the tasks has not returned though its context ended: it must watch it")
 		}
 	}()
-	go func() {
+	r.parts.Go(func() {
+		stop := r.announce(l.o)
+		defer stop()
 		select {
 		case <-told: // A7: until then no term
 			l.err = l.o.Run(ctx, r.s.interval)
@@ -106,7 +108,23 @@ func (l *leadership) begin(serving context.Context, r *Replica) {
 		l.cancel(l.err)
 		close(l.done)
 		r.wake()
-	}()
+	})
+}
+
+// announce calls the function of WithLeading, after an earlier leadership has called its
+// stop. It returns what to call at the end of this one.
+func (r *Replica) announce(o *orchestrator.Orchestrator[grpc.WorkerID, string]) (stop func()) {
+	if r.s.leading == nil {
+		return func() {}
+	}
+	r.announcing <- struct{}{}
+	ended := r.s.leading(o)
+	return func() {
+		defer func() { <-r.announcing }()
+		if ended != nil {
+			ended()
+		}
+	}
 }
 
 // update passes the members on. A member that is no longer among them has certainly

@@ -34,7 +34,8 @@ type settings struct {
 	worker       []worker.Option
 	log          *slog.Logger
 	lastResort   func(tasks []string)
-	network      network // nil: gRPC
+	leading      func(*orchestrator.Orchestrator[grpc.WorkerID, string]) (stop func()) // nil: nothing is called
+	network      network                                                               // nil: gRPC
 	problems     []error
 }
 
@@ -196,6 +197,26 @@ func WithPlaintext() Option { return func(s *settings) { s.plaintext = true } }
 // logger and WithCommunicatorTimeout a third of the lease.
 func WithOrchestrator(opts ...orchestrator.Option) Option {
 	return func(s *settings) { s.orchestrator = append(s.orchestrator, opts...) }
+}
+
+// WithLeading sets a function that is called each time the replica begins to lead, with the
+// orchestrator of this leadership, before its first term. stop is called after its last
+// term; it may be nil. So a dashboard or a history follows the terms wherever they run:
+//
+//	replica.WithLeading(func(o *orchestrator.Orchestrator[grpc.WorkerID, string]) (stop func()) {
+//		return dashboard.Lead(o)
+//	})
+//
+// Calls of leading and stop do not overlap, also those of two leaderships. No term begins
+// before leading has returned, and Run waits for stop, so both must return soon. The replica
+// sets the tasks and the workers of o and runs its terms. leading must not.
+func WithLeading(leading func(o *orchestrator.Orchestrator[grpc.WorkerID, string]) (stop func())) Option {
+	return func(s *settings) {
+		if leading == nil {
+			s.invalid("WithLeading: the function is nil")
+		}
+		s.leading = leading
+	}
 }
 
 // WithWorker sets options of the replica's worker. The replica sets WithLease and

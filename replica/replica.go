@@ -34,6 +34,8 @@ type Replica struct {
 	started atomic.Bool
 	woken   chan struct{} // has an element: the loop should look again
 	parts   sync.WaitGroup
+	// announcing holds a token from the call of WithLeading's function until its stop returns.
+	announcing chan struct{}
 
 	// The loop's own.
 	p        protocol
@@ -80,7 +82,7 @@ func New(b Backend, tasks Source, work func(ctx context.Context, task string) er
 	}
 	r := &Replica{
 		s: s, backend: b, source: tasks, worker: w, network: s.network, log: s.log,
-		woken:   make(chan struct{}, 1),
+		woken: make(chan struct{}, 1), announcing: make(chan struct{}, 1),
 		failing: loglimit.Limiter{Every: 10 * time.Second}, retreats: backoff.Backoff{First: 2 * time.Second, Longest: longestRetreat},
 	}
 	r.public.status.Name = s.name
