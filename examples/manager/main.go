@@ -3,6 +3,8 @@
 //
 //	go run ./examples/manager
 //
+// With -dashboard 127.0.0.1:8080 it serves a dashboard, which command orchctl reads too.
+//
 // This process is the manager. It starts three workers as processes. They count the
 // words of texts, two at a time on each worker. Then they follow logs that grow, as
 // tail -f does, while one worker leaves and another joins. At the end this process
@@ -47,13 +49,14 @@ func main() {
 	if role := stage.Role(); role != "" {
 		stage.Main("manager", func(leave context.Context) error { return workerMain(leave, role) })
 	}
-	flag.Parse() // there are no flags
-	stage.Main("manager", func(ctx context.Context) error { return run(ctx, os.Stdout, os.Stderr) })
+	dashboard := flag.String("dashboard", "", "the `address` of a dashboard (default: none)")
+	flag.Parse()
+	stage.Main("manager", func(ctx context.Context) error { return run(ctx, *dashboard, os.Stdout, os.Stderr) })
 }
 
 // run runs the demonstration in a temporary folder. It ends all its processes and
 // removes all its files.
-func run(ctx context.Context, stdout, stderr io.Writer) (err error) {
+func run(ctx context.Context, dashboard string, stdout, stderr io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "manager-")
 	if err != nil {
 		return err
@@ -69,6 +72,14 @@ func run(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, m.stop()) }()
 	log.Say("the manager is process %d, at %s", os.Getpid(), m.address)
+	if dashboard != "" {
+		b, err := startBoard(dashboard, m.Manager)
+		if err != nil {
+			return err
+		}
+		defer b.end()
+		log.Say("the dashboard is at %s", b.address)
+	}
 	d := &demonstration{
 		manager: m, dir: dir, log: log, stderr: stderr, workers: make(map[string]*stage.Process), leaving: make(map[string]bool),
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/f8949c05/orchestrator/dashboard/api"
 	"github.com/f8949c05/orchestrator/examples/internal/stage/stagetest"
 )
 
@@ -58,6 +61,27 @@ func tasks(chapter, change string) int {
 		n += len(strings.Fields(m[1]))
 	}
 	return n
+}
+
+func TestDashboard(t *testing.T) {
+	p := stagetest.Start(t, ".", "-dashboard", "127.0.0.1:0")
+	address := p.Until(t, `the dashboard is at (.*)`)
+	p.Until(t, `w1 follows`)
+	r, err := http.NewRequestWithContext(t.Context(), "GET", address+"api/v1/worker?name=w1", nil)
+	require.NoError(t, err)
+	r.Close = true
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	var w1 api.WorkerDetail
+	require.NoError(t, json.NewDecoder(answer.Body).Decode(&w1))
+	require.Len(t, w1.Running, 2)
+	for _, task := range w1.Running {
+		require.Equal(t, "running", task.State)
+	}
+	require.NoError(t, p.Process.Signal(os.Interrupt))
+	p.Wait(t, 0)
+	require.Equal(t, "manager: interrupted\n", p.Stderr.String(), "no warnings")
 }
 
 func TestInterruptedInTheMiddle(t *testing.T) {
