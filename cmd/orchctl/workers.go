@@ -61,8 +61,8 @@ func list[A, R any](ctx context.Context, s *session, route string, query url.Val
 		}
 		query.Set("after", next.After)
 	}
-	if page, got := rows(all); page.Matching > len(*got) {
-		s.say("the first %d of %d rows; -limit 0 shows all", len(*got), page.Matching)
+	if page, got := rows(all); page.After != "" {
+		s.say("only the first %s of %d; -limit 0 shows all", plural(len(*got), "row"), page.Matching)
 	}
 	return all, nil
 }
