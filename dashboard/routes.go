@@ -4,12 +4,16 @@ package dashboard
 
 import (
 	"cmp"
+	_ "embed" // for openapi.json
 	"net/http"
 
 	"github.com/f8949c05/orchestrator/dashboard/api"
 )
 
 const apiPrefix = "/api/v1/"
+
+//go:embed api/openapi.json
+var openAPI []byte
 
 // route is a route of the API that reads.
 type route[W, T comparable] struct {
@@ -60,6 +64,9 @@ func (h *Handler[W, T]) apiRoutes() {
 	for _, rt := range h.routes() {
 		h.handle(http.MethodGet, apiPrefix+rt.name, func(w http.ResponseWriter, r *http.Request) { h.serveAPI(w, r, &rt) })
 	}
+	h.handle(http.MethodGet, apiPrefix+"openapi.json", func(w http.ResponseWriter, r *http.Request) {
+		h.write(w, r, answer{status: http.StatusOK, contentType: "application/json", body: openAPI})
+	})
 	h.handle(http.MethodPost, apiPrefix+"drain", func(w http.ResponseWriter, r *http.Request) { h.serveDrain(w, r, true) })
 	h.handle(http.MethodDelete, apiPrefix+"drain", func(w http.ResponseWriter, r *http.Request) { h.serveDrain(w, r, false) })
 }
