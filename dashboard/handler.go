@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"errors"
+	"html/template"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -40,6 +41,7 @@ type Handler[W, T comparable] struct {
 
 	crossOrigin *http.CrossOriginProtection
 	endpoints   map[string]endpoint
+	templates   map[string]*template.Template // of the pages
 	gzips       sync.Pool
 	planning    chan struct{} // holds a token while a what-if plan is computed
 
@@ -81,7 +83,9 @@ func New[W, T comparable](opts ...Option) (*Handler[W, T], error) {
 	_, h.taskIsText = any(h.taskName).(func(string) string)
 	h.taskIsText = h.taskIsText && o.taskName == nil
 	h.apiRoutes()
-	h.pageRoutes()
+	if err := h.pageRoutes(); err != nil {
+		return nil, err
+	}
 	return h, nil
 }
 

@@ -1,17 +1,318 @@
 package dashboard
 
+// The pages: their routes, and the values that the templates render.
+
 import (
+	"bytes"
+	"cmp"
+	"embed"
+	"fmt"
+	"hash/fnv"
+	"html/template"
+	"log/slog"
+	"maps"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/f8949c05/orchestrator/dashboard/api"
 )
 
-// pageRoutes adds the routes of the pages and their files with h.handle. A page takes the
-// view of the last term from h.view once, calls the methods of view that the JSON routes
-// call, such as view.status, and answers with h.write.
-func (h *Handler[W, T]) pageRoutes() {}
+// pageBytes bounds the rows of a page, as JSON. A name of the longest kind takes up to five
+// times as much in HTML, where it is also part of a link.
+const pageBytes = 48 << 10
+
+// web has the templates, the style sheet, the script and the icon.
+//
+//go:embed web
+var web embed.FS
+
+// frame is what a page shows around its content.
+type frame struct {
+	Dashboard string // the title of the dashboard
+	// Path is the path of the page without the first slash. It is empty for the overview.
+	Path  string
+	Query url.Values
+	// Writable reports whether the reader may drain workers.
+	Writable bool
+	// HistorySince is the start of the first term that the history has. It is zero without a
+	// history.
+	HistorySince time.Time
+	Header       api.Header // of Content
+	Content      any        // what the template of the page needs
+}
+
+// Root returns the relative way to the root of the dashboard. It is empty unless the path has
+// a slash, as only those of pages that do not exist have.
+func (f *frame) Root() string { return strings.Repeat("../", strings.Count(f.Path, "/")) }
+
+// Section returns the path of the entry of the menu to which the page belongs.
+func (f *frame) Section() string {
+	switch f.Path {
+	case "worker", "task", "term":
+		return f.Path + "s"
+	}
+	return f.Path
+}
+
+// The contents of the pages that show more than one answer of the API.
+type (
+	overview struct {
+		api.Status
+		Fleet []api.Worker  // all workers, in the order in which they were added
+		Terms []api.TermRow // the last ones, the newest first
+	}
+	termList struct {
+		api.Terms
+		Plot []api.TermRow // the last ones, the newest first
+	}
+	oneTerm struct {
+		api.Header
+		Row     api.TermRow
+		Changes api.Changes
+	}
+	hypothesis struct {
+		Answer *api.WhatIf // nil: nothing is assumed, or Err says why there is no answer
+		Err    *api.Error
+	}
+)
+
+// HasBars reports whether each worker has a bar, and not only a cell.
+func (o *overview) HasBars() bool {
+	return len(o.Fleet) <= mostBars && fit(o.Fleet, pageBytes/3) == len(o.Fleet)
+}
+
+// cut removes what makes the page too long if names are.
+func (o *overview) cut() {
+	const mostNames = 4
+	o.Problems = slices.Clone(o.Problems)
+	for i := range o.Problems {
+		p := &o.Problems[i]
+		p.Workers, p.Tasks = p.Workers[:min(len(p.Workers), mostNames)], p.Tasks[:min(len(p.Tasks), mostNames)]
+	}
+	o.Problems = o.Problems[:fit(o.Problems, pageBytes/3)]
+	o.Changes = o.Changes[:fit(o.Changes, pageBytes/3)]
+}
+
+// newTemplates parses the templates, and returns one for each page.
+func newTemplates() (map[string]*template.Template, error) {
+	shared, err := template.New("").Funcs(pageFuncs()).ParseFS(web, "web/layout.html", "web/parts.html")
+	if err != nil {
+		return nil, err
+	}
+	files, err := web.ReadDir("web")
+	if err != nil {
+		return nil, err
+	}
+	templates := make(map[string]*template.Template)
+	for _, file := range files {
+		name, isPage := strings.CutSuffix(file.Name(), ".html")
+		if !isPage || name == "layout" || name == "parts" {
+			continue
+		}
+		one, err := shared.Clone()
+		if err != nil {
+			return nil, err
+		}
+		if templates[name], err = one.ParseFS(web, "web/"+file.Name()); err != nil {
+			return nil, err
+		}
+	}
+	return templates, nil
+}
+
+// pageRoute is a page that shows a term.
+type pageRoute[W, T comparable] struct {
+	path   string // without the first slash
+	params []string
+	rows   int // the most rows of a list
+	// show sets the header and the content of the frame.
+	show func(*view[W, T], *query, *frame) *api.Error
+}
+
+// pages returns the pages. The name of the template of each is its path,
+// and that of the first is overview.
+func (h *Handler[W, T]) pages() []pageRoute[W, T] {
+	return []pageRoute[W, T]{
+		{path: "", show: func(v *view[W, T], _ *query, f *frame) *api.Error {
+			content := &overview{Status: v.status(), Fleet: v.workers().rows}
+			content.cut()
+			f.Header, f.Content = content.Header, content
+			return nil
+		}},
+		{path: "workers", params: []string{"q", "state", "sort", "after"}, rows: 200, show: func(v *view[W, T], q *query, f *frame) *api.Error {
+			content, err := v.workerList(q)
+			f.Header, f.Content = content.Header, &content
+			return err
+		}},
+		{path: "worker", params: []string{"name", "nth", "after"}, rows: 200, show: func(v *view[W, T], q *query, f *frame) *api.Error {
+			content, err := v.worker(q)
+			f.Header, f.Content = content.Header, &content
+			return err
+		}},
+		{path: "tasks", params: []string{"q", "waiting", "after"}, rows: 50, show: func(v *view[W, T], q *query, f *frame) *api.Error {
+			content, err := v.taskList(q)
+			f.Header, f.Content = content.Header, &content
+			return err
+		}},
+		{path: "task", params: []string{"name", "nth", "after"}, rows: 200, show: func(v *view[W, T], q *query, f *frame) *api.Error {
+			content, err := v.task(q)
+			f.Header, f.Content = content.Header, &content
+			return err
+		}},
+		{path: "what-if", params: []string{"drain", "undrain", "lose", "silence", "add"}, rows: 60, show: func(v *view[W, T], q *query, f *frame) *api.Error {
+			content := &hypothesis{}
+			f.Header, f.Content = v.header(), content
+			if len(f.Query) == 0 {
+				return nil
+			}
+			answer, err := v.whatIf(q)
+			answer.Plan.Workers = answer.Plan.Workers[:min(len(answer.Plan.Workers), mostBars)]
+			content.Answer = &answer
+			return err
+		}},
+		{path: "about", show: func(v *view[W, T], q *query, f *frame) *api.Error {
+			content := v.settings(q.access)
+			f.Header, f.Content = content.Header, &content
+			return nil
+		}},
+	}
+}
+
+// pageRoutes adds the routes of the pages and of their files.
+func (h *Handler[W, T]) pageRoutes() error {
+	var err error
+	if h.templates, err = newTemplates(); err != nil {
+		return fmt.Errorf("parse the pages: %w", err)
+	}
+	for _, p := range h.pages() {
+		h.handle(http.MethodGet, "/"+p.path, func(w http.ResponseWriter, r *http.Request) { h.servePage(w, r, &p) })
+	}
+	h.handle(http.MethodPost, "/drain", h.serveDrainForm)
+	for name, contentType := range map[string]string{
+		"style.css": "text/css; charset=utf-8", "live.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml",
+	} {
+		body, err := web.ReadFile("web/" + name)
+		if err != nil {
+			return fmt.Errorf("read the files of the pages: %w", err)
+		}
+		file := answer{status: http.StatusOK, contentType: contentType, tag: tagOf(body), body: body}
+		h.handle(http.MethodGet, "/web/"+name, func(w http.ResponseWriter, r *http.Request) { h.write(w, r, file) })
+	}
+	return nil
+}
+
+// tagOf returns an entity tag for some content.
+func tagOf(content ...any) string {
+	hash := fnv.New64a()
+	fmt.Fprint(hash, content...) // never fails
+	return fmt.Sprintf(`W/"%x"`, hash.Sum64())
+}
+
+// servePage answers with a page of the last term.
+func (h *Handler[W, T]) servePage(w http.ResponseWriter, r *http.Request, p *pageRoute[W, T]) {
+	v, err := h.view()
+	if err != nil {
+		h.errorPage(w, r, err)
+		return
+	}
+	f := h.newFrame(r)
+	a := answer{status: http.StatusOK, tag: tagOf(v.tag(), f.Writable)}
+	if p.path == "" || v.snapshot == nil { // these pages show the term under way
+		a.tag = tagOf(v.tag(), f.Writable, v.progress())
+	}
+	if matches(r.Header.Get("If-None-Match"), a.tag) {
+		h.write(w, r, a)
+		return
+	}
+	if v.snapshot == nil && p.path != "about" {
+		f.Header, f.Content = v.header(), v.progress()
+		h.writePage(w, r, a, "waiting", f)
+		return
+	}
+	q := newQuery(r, p.params)
+	q.values, q.bytes = maps.Clone(f.Query), pageBytes
+	if p.rows > 0 {
+		q.values.Set("limit", strconv.Itoa(p.rows))
+	}
+	if err = q.err; err == nil {
+		err = p.show(v, q, f)
+	}
+	switch err = cmp.Or(q.err, err); {
+	case err == nil:
+	case p.path == "what-if": // which shows the error beside the form
+		f.Header, f.Content = v.header(), &hypothesis{Err: err}
+		a.status, a.tag = err.Status, ""
+	default:
+		h.errorPage(w, r, err)
+		return
+	}
+	h.writePage(w, r, a, cmp.Or(p.path, "overview"), f)
+}
+
+// newFrame returns the frame of the page that a request asks for. Empty values are left out
+// of the query, because forms send them for what was not filled in.
+func (h *Handler[W, T]) newFrame(r *http.Request) *frame {
+	f := &frame{
+		Dashboard: h.title, Path: strings.TrimPrefix(r.URL.Path, "/"), Query: r.URL.Query(),
+	}
+	access, _ := r.Context().Value(accessKey{}).(Access)
+	f.Writable = h.drain != nil && access == WriteAccess
+	for name, values := range f.Query {
+		if values = slices.DeleteFunc(values, func(v string) bool { return v == "" }); len(values) == 0 {
+			delete(f.Query, name)
+		} else {
+			f.Query[name] = values
+		}
+	}
+	return f
+}
+
+// writePage renders a page and sends it.
+func (h *Handler[W, T]) writePage(w http.ResponseWriter, r *http.Request, a answer, name string, f *frame) {
+	var b bytes.Buffer
+	if err := h.templates[name].ExecuteTemplate(&b, "layout", f); err != nil {
+		h.log(r, slog.LevelWarn, "page not rendered", "path", r.URL.Path, "err", err)
+		http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
+		return
+	}
+	a.contentType, a.body = "text/html; charset=utf-8", b.Bytes()
+	h.write(w, r, a)
+}
+
+// serveDrainForm drains the workers of a form, or ends that, and leads the browser to a page
+// that shows them.
+func (h *Handler[W, T]) serveDrainForm(w http.ResponseWriter, r *http.Request) {
+	const longestForm = 1 << 20
+	r.Body = http.MaxBytesReader(w, r.Body, longestForm)
+	if err := r.ParseForm(); err != nil {
+		h.fail(w, r, problem(http.StatusBadRequest, "The form cannot be read: "+printable(err.Error())+"."))
+		return
+	}
+	workers, nth := r.PostForm["worker"], r.PostForm.Get("nth")
+	for _, name := range workers {
+		q := newQuery(r, nil)
+		q.values.Set("worker", name)
+		q.values.Set("nth", nth)
+		if _, err := h.setDraining(r, q, r.PostForm.Get("undrain") == ""); err != nil {
+			h.fail(w, r, err)
+			return
+		}
+	}
+	location := "workers?state=draining"
+	if len(workers) == 1 {
+		location = "worker?" + url.Values{"name": workers, "nth": {nth}}.Encode()
+	}
+	w.Header().Set("Location", location) // relative: http.Redirect would prepend the path without its prefix
+	w.WriteHeader(http.StatusSeeOther)
+}
 
 // errorPage answers with a page that says what failed.
 func (h *Handler[W, T]) errorPage(w http.ResponseWriter, r *http.Request, err *api.Error) {
-	h.write(w, r, answer{status: err.Status, contentType: "text/plain; charset=utf-8", body: []byte(err.Error() + "\n")})
+	f := h.newFrame(r)
+	f.Content = err
+	h.writePage(w, r, answer{status: err.Status}, "error", f)
 }

@@ -1,0 +1,426 @@
+package dashboard
+
+// What the templates call: numbers, times and sentences.
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/dashboard/api"
+)
+
+// pageFuncs returns the functions of the templates.
+func pageFuncs() template.FuncMap {
+	return template.FuncMap{
+		"ago": agoOf, "because": reasonOf, "changes": changesOf, "clock": utc, "count": grouped, "decimal": decimal,
+		"isLink": isLink, "item": itemOf, "linked": linked, "list": listOf, "merge": mergeQuery, "minus": minus, "name": firstName,
+		"names": namesOf, "percent": percent, "plural": plural, "urgency": urgency, "stamp": stamp, "states": statesOf,
+		"refused": refused, "sum": sum, "text": textOf, "took": took, "unlimited": unlimited, "waits": waits,
+		"assumed": assumedOf, "waitingKinds": waitingKinds, "workerStates": workerStates, "workerOrders": workerOrders,
+
+		"bars": barsOf, "calls": callsOf, "cells": cellsOf, "difference": differenceOf, "figures": figuresOf,
+		"histogram": histogramOf, "load": loadOf, "timeline": timelineOf,
+	}
+}
+
+// The choices of the forms.
+func workerStates() []string {
+	return []string{"answering", "silent", "lost", "late", "draining", "quarantined", "stuck"}
+}
+func workerOrders() []string { return []string{"name", "tasks"} }
+func waitingKinds() []orchestrator.WaitingKind {
+	return []orchestrator.WaitingKind{orchestrator.WaitingUnplaced, orchestrator.WaitingFailing, orchestrator.WaitingHeld, orchestrator.WaitingStaying}
+}
+
+// grouped returns a whole number with separators between the thousands.
+func grouped(n any) string {
+	digits := fmt.Sprint(n)
+	start := 3
+	if strings.HasPrefix(digits, "-") {
+		start++
+	}
+	for i := len(digits) - 3; i > start-3; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// plural returns a number with its noun: "1 task", "2 tasks".
+func plural(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return grouped(n) + " " + noun
+}
+
+// textOf returns a name or an error as text that is safe to show.
+func textOf(v any) string {
+	if text := printable(fmt.Sprint(v)); text != "" {
+		return text
+	}
+	return `""`
+}
+
+// took returns a duration with two or three digits.
+func took(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-" + took(-d)
+	case d < time.Millisecond:
+		return short(d, time.Microsecond) + " µs"
+	case d < time.Second:
+		return short(d, time.Millisecond) + " ms"
+	case d < time.Minute:
+		return short(d, time.Second) + " s"
+	case d < time.Hour:
+		return two(d, time.Minute, "min", time.Second, "s")
+	case d < 24*time.Hour:
+		return two(d, time.Hour, "h", time.Minute, "min")
+	}
+	return two(d, 24*time.Hour, "d", time.Hour, "h")
+}
+
+// short returns a duration in a unit, with a decimal if it is below ten.
+func short(d, unit time.Duration) string {
+	n := float64(d) / float64(unit)
+	if n < 9.95 && d%unit != 0 {
+		return strconv.FormatFloat(n, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(math.Floor(n), 'f', 0, 64)
+}
+
+// two returns a duration in two units.
+func two(d, unit time.Duration, name string, lower time.Duration, lowerName string) string {
+	text := fmt.Sprintf("%d %s", d/unit, name)
+	if rest := d % unit / lower; rest > 0 {
+		text += fmt.Sprintf(" %d %s", rest, lowerName)
+	}
+	return text
+}
+
+// stamp returns a time for the attribute datetime, and utc one for readers.
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+func utc(t time.Time) string   { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") }
+
+// age is a time in the past. The script keeps its text current.
+type age struct {
+	Time time.Time
+	Ago  string
+}
+
+func agoOf(t, now time.Time) age {
+	a := age{t, "just now"}
+	switch d := now.Sub(t); {
+	case d >= 48*time.Hour:
+		a.Ago = fmt.Sprintf("%d d ago", d/(24*time.Hour))
+	case d >= 2*time.Hour:
+		a.Ago = fmt.Sprintf("%d h ago", d/time.Hour)
+	case d >= 2*time.Minute:
+		a.Ago = fmt.Sprintf("%d min ago", d/time.Minute)
+	case d >= time.Second:
+		a.Ago = fmt.Sprintf("%d s ago", d/time.Second)
+	}
+	return a
+}
+
+func decimal(x float64) string { return strconv.FormatFloat(x, 'f', 1, 64) }
+func percent(x float64) string { return strconv.FormatFloat(100*x, 'f', -1, 64) + " %" }
+func minus(a, b int) int       { return a - b }
+
+// sum returns how many changes there are of all kinds.
+func sum(changes map[orchestrator.ChangeKind]int) int {
+	n := 0
+	for _, of := range changes {
+		n += of
+	}
+	return n
+}
+
+// refused returns how many calls failed for a reason that has no column.
+func refused(c callRow) int { return c.Deposed + c.Failed }
+
+// unlimited reports whether a grace period never ends.
+func unlimited(d time.Duration) bool { return d == orchestrator.HoldUntilRemoved }
+
+// isLink reports whether an address can be opened in a browser.
+func isLink(address string) bool {
+	return strings.HasPrefix(address, "http://") || strings.HasPrefix(address, "https://")
+}
+
+// firstName returns a name of an answer that does not number the names that print alike.
+func firstName(name string) api.Name { return api.Name{Name: name} }
+
+func listOf(w api.Waiting) []api.Waiting { return []api.Waiting{w} }
+
+// nameList is the first names of a list, and the number of the others.
+type nameList struct {
+	Names []api.Name
+	More  int
+}
+
+func namesOf(names []api.Name, total int) nameList {
+	return nameList{names, max(total-len(names), 0)}
+}
+
+// changeTable is a table of changes. Terms reports whether they are of several terms.
+type changeTable struct {
+	Caption string
+	Rows    []api.RepeatedChange
+	Now     time.Time
+	Terms   bool
+}
+
+func changesOf(caption string, rows []api.RepeatedChange, now time.Time, terms bool) changeTable {
+	return changeTable{caption, rows, now, terms}
+}
+
+// item is an entry of the menu.
+type item struct {
+	Root, Path, Text string
+	Current, Here    bool
+}
+
+func itemOf(f *frame, path, text string) item {
+	return item{f.Root(), path, text, f.Section() == path, f.Path == path}
+}
+
+// mergeQuery returns the relative link to a page with a parameter added to the query.
+func mergeQuery(path string, query url.Values, key, value string) string {
+	merged := url.Values{}
+	for k, v := range query {
+		merged[k] = v
+	}
+	merged.Set(key, value)
+	return path + "?" + merged.Encode()
+}
+
+// statesOf returns the words for a worker's state, the most important first.
+func statesOf(w api.Worker) []string {
+	words := make([]string, 0, 4)
+	add := func(is bool, word string) {
+		if is {
+			words = append(words, word)
+		}
+	}
+	late := w.Late && w.State == orchestrator.Answering
+	add(!late, w.State.String())
+	add(late, "late")
+	add(w.Stuck, "stuck")
+	add(w.Quarantined, "quarantined")
+	add(w.Draining, "draining")
+	return words
+}
+
+// tone returns the state that gives a worker its colour and form in a plot.
+func tone(w api.Worker) string {
+	switch {
+	case w.State != orchestrator.Answering:
+		return w.State.String()
+	case w.Quarantined:
+		return "quarantined"
+	case w.Draining:
+		return "draining"
+	case w.Late:
+		return "late"
+	}
+	return "answering"
+}
+
+// reasonOf returns why a worker has a task or not, as a sentence without its end.
+func reasonOf(r api.WorkerReason) string {
+	text := whyNot(r.Reason)
+	if r.Has {
+		text = why(r.Reason)
+	}
+	if r.Until > 0 {
+		text += "; tried again in term " + grouped(r.Until)
+	}
+	return text
+}
+
+// why returns why a worker has a task.
+func why(r orchestrator.Reason) string {
+	switch r {
+	case orchestrator.ReasonStays:
+		return "it ran here before, and nothing moves it"
+	case orchestrator.ReasonMissing:
+		return "started here, because no worker ran it"
+	case orchestrator.ReasonLost:
+		return "started here, because its worker was lost"
+	case orchestrator.ReasonVanished:
+		return "started here, because it vanished from its worker"
+	case orchestrator.ReasonRebalance:
+		return "moved here for an even spread"
+	case orchestrator.ReasonDrain:
+		return "moved here from a draining worker"
+	case orchestrator.ReasonHeld:
+		return "the worker does not answer, and may still run it"
+	case orchestrator.ReasonUnexpected:
+		return "it is not expected, and its stop has not ended"
+	case orchestrator.ReasonSurplus:
+		return "it is one too many, and its stop has not ended"
+	case orchestrator.ReasonNoWorker:
+		return "the worker drains, and no worker is open to new tasks"
+	case orchestrator.ReasonNoOtherWorker:
+		return "the worker drains, and every other worker that could take it runs one already"
+	case orchestrator.ReasonPaused:
+		return "the worker drains, and the task pauses: its stop failed here, or its start elsewhere"
+	case orchestrator.ReasonPinned:
+		return "the worker drains, and has pinned the task"
+	}
+	return string(r)
+}
+
+// whyNot returns why a worker does not have a task.
+func whyNot(r orchestrator.Reason) string {
+	switch r {
+	case orchestrator.ReasonLost:
+		return "the worker is lost"
+	case orchestrator.ReasonSilent:
+		return "the worker is silent, and is not known to run it"
+	case orchestrator.ReasonNeverAnswered:
+		return "a worker has not answered since this leader started, and may run it"
+	case orchestrator.ReasonDrain:
+		return "the worker drains, and takes no tasks"
+	case orchestrator.ReasonQuarantined:
+		return "the worker is quarantined: it failed to start tasks"
+	case orchestrator.ReasonPaused:
+		return "starts pause, because the last ones failed"
+	case orchestrator.ReasonLate:
+		return "the worker answered too late for the term"
+	case orchestrator.ReasonEnough:
+		return "other workers run as many as are wanted"
+	case orchestrator.ReasonUnexpected:
+		return "the task is not expected"
+	case orchestrator.ReasonSurplus:
+		return "stopped here, because it was one too many"
+	case orchestrator.ReasonRebalance:
+		return "moved away for an even spread"
+	case orchestrator.ReasonFailed:
+		return "the start failed"
+	case orchestrator.ReasonSkipped:
+		return "the term ended before it could start it"
+	case orchestrator.ReasonNoWorker:
+		return "no worker is open to new tasks"
+	case orchestrator.ReasonNoOtherWorker:
+		return "the worker cannot take it, and every other one runs one already"
+	}
+	return string(r)
+}
+
+// waits returns why instances wait, as a sentence without its end.
+func waits(w api.Waiting) string {
+	switch w.Reason {
+	case orchestrator.ReasonHeld:
+		return "held by a worker that does not answer"
+	case orchestrator.ReasonNeverAnswered:
+		return "wait for a worker that has not answered since this leader started"
+	case orchestrator.ReasonNoWorker:
+		return "no worker is open to new tasks"
+	case orchestrator.ReasonNoOtherWorker:
+		return "every worker that could take it runs one already"
+	case orchestrator.ReasonPaused:
+		return "the workers that could take it failed to start it, or its stop failed"
+	case orchestrator.ReasonPinned:
+		return "pinned by a draining worker"
+	case orchestrator.ReasonLate:
+		return "wait for a worker that answered too late for the term"
+	case orchestrator.ReasonSkipped:
+		return "the term ended before it could start them"
+	case orchestrator.ReasonFailed:
+		return "the start failed"
+	}
+	return string(w.Reason)
+}
+
+// urgency returns how a problem is shown.
+func urgency(kind api.ProblemKind) string {
+	switch kind {
+	case api.ProblemMassLoss, api.ProblemNoTerms, api.ProblemCut, api.ProblemLost, api.ProblemUnplaced, api.ProblemFailing:
+		return "bad"
+	}
+	return "warn"
+}
+
+// assumption is a part of the what-if form: the workers to which something is assumed to
+// happen.
+type assumption struct {
+	Param, Legend string
+	Names         []string
+}
+
+func assumedOf(param, legend string, query url.Values) assumption {
+	return assumption{param, legend, slices.DeleteFunc(slices.Clone(query[param]), func(name string) bool { return name == "" })}
+}
+
+// textPart is a piece of a text: plain, or a link to a worker or a task.
+type textPart struct {
+	Text         string
+	Worker, Task *api.Name
+}
+
+// linkedText is a text with links in it, and the names that the text does not have.
+type linkedText struct {
+	Parts          []textPart
+	Workers, Tasks nameList
+}
+
+// linked makes links of the names in the text of a problem.
+func linked(p api.Problem) linkedText {
+	l := linkedText{Parts: []textPart{{Text: p.Text}}}
+	find := func(names []api.Name, total int, link func(*api.Name) textPart) nameList {
+		rest := slices.Clone(names)
+		for i := range names {
+			if l.replace(names[i].Name, link(&names[i])) {
+				rest = slices.DeleteFunc(rest, func(n api.Name) bool { return n == names[i] })
+			}
+		}
+		return nameList{rest, max(total-len(names), 0)}
+	}
+	l.Workers = find(p.Workers, p.WorkersTotal, func(n *api.Name) textPart { return textPart{Worker: n} })
+	l.Tasks = find(p.Tasks, p.TasksTotal, func(n *api.Name) textPart { return textPart{Task: n} })
+	if len(l.Workers.Names) == 0 {
+		l.Workers.More = 0
+	}
+	if len(l.Tasks.Names) == 0 {
+		l.Tasks.More = 0
+	}
+	return l
+}
+
+// replace puts a link in the place of the first occurrence of a name as a whole word. It
+// returns false if there is none.
+func (l *linkedText) replace(name string, link textPart) bool {
+	if name == "" {
+		return false
+	}
+	for i, p := range l.Parts {
+		for from := 0; ; {
+			at := strings.Index(p.Text[from:], name)
+			if at < 0 {
+				break
+			}
+			before, after := p.Text[:from+at], p.Text[from+at+len(name):]
+			if isBoundary(utf8.DecodeLastRuneInString(before)) && isBoundary(utf8.DecodeRuneInString(after)) {
+				l.Parts = slices.Replace(l.Parts, i, i+1, textPart{Text: before}, link, textPart{Text: after})
+				return true
+			}
+			from += at + len(name)
+		}
+	}
+	return false
+}
+
+// isBoundary reports whether a character beside a name is not part of the name.
+func isBoundary(r rune, size int) bool {
+	return size == 0 || !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '-' && r != '_'
+}
