@@ -81,6 +81,7 @@ var mayImport = map[string]string{
 	"cmd/orchctl":             "std . dashboard/api",
 	"examples/allocator":      "std . worker stats dashboard etcd etcd/embed examples/allocator/api go.etcd.io/etcd github.com/prometheus golang.org/x",
 	"examples/allocator/api":  "std golang.org/x/sync",
+	"examples/dashboard":      "std . communicator/memory dashboard examples/internal/stage",
 	"examples/dryrun":         "std . communicator",
 	"examples/manager":        "std . worker boltfile dashboard communicator/grpc communicator/grpc/manager examples/internal/stage",
 	"examples/quickstart":     "std . worker examples/internal/stage",
