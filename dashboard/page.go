@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
 )
 
@@ -68,11 +69,6 @@ type (
 	termList struct {
 		api.Terms
 		Plot []api.TermRow // the last ones, the newest first
-	}
-	oneTerm struct {
-		api.Header
-		Row     api.TermRow
-		Changes api.Changes
 	}
 	hypothesis struct {
 		Answer *api.WhatIf // nil: nothing is assumed, or Err says why there is no answer
@@ -138,7 +134,7 @@ type pageRoute[W, T comparable] struct {
 func (h *Handler[W, T]) pages() []pageRoute[W, T] {
 	return []pageRoute[W, T]{
 		{path: "", show: func(v *view[W, T], _ *query, f *frame) *api.Error {
-			content := &overview{Status: v.status(), Fleet: v.workers().rows}
+			content := &overview{Status: v.status(), Fleet: v.workers().rows, Terms: v.lastTerms()}
 			content.cut()
 			f.Header, f.Content = content.Header, content
 			return nil
@@ -160,6 +156,16 @@ func (h *Handler[W, T]) pages() []pageRoute[W, T] {
 		}},
 		{path: "task", params: []string{"name", "nth", "after"}, rows: 200, show: func(v *view[W, T], q *query, f *frame) *api.Error {
 			content, err := v.task(q)
+			f.Header, f.Content = content.Header, &content
+			return err
+		}},
+		{path: "terms", params: []string{"after"}, rows: 50, show: func(v *view[W, T], q *query, f *frame) *api.Error {
+			list, err := v.termList(q)
+			f.Header, f.Content = list.Header, &termList{Terms: list, Plot: v.lastTerms()}
+			return err
+		}},
+		{path: "term", params: []string{"number", "epoch"}, rows: 200, show: func(v *view[W, T], q *query, f *frame) *api.Error {
+			content, err := v.term(q)
 			f.Header, f.Content = content.Header, &content
 			return err
 		}},
@@ -220,6 +226,7 @@ func (h *Handler[W, T]) servePage(w http.ResponseWriter, r *http.Request, p *pag
 		return
 	}
 	f := h.newFrame(r)
+	f.HistorySince = v.past.Counts().Since
 	a := answer{status: http.StatusOK, tag: tagOf(v.tag(), f.Writable)}
 	if p.path == "" || v.snapshot == nil { // these pages show the term under way
 		a.tag = tagOf(v.tag(), f.Writable, v.progress())
@@ -251,6 +258,18 @@ func (h *Handler[W, T]) servePage(w http.ResponseWriter, r *http.Request, p *pag
 		return
 	}
 	h.writePage(w, r, a, cmp.Or(p.path, "overview"), f)
+}
+
+// lastTerms returns the terms of the timeline, the newest first.
+func (v *view[W, T]) lastTerms() []api.TermRow {
+	rows := make([]api.TermRow, 0, timelineTerms)
+	for t, quiet := range v.past.Terms(orchestrator.Term{}) {
+		if len(rows) == timelineTerms {
+			break
+		}
+		rows = append(rows, api.TermRow{Stats: termStats(t), Quiet: quiet.Terms})
+	}
+	return rows
 }
 
 // newFrame returns the frame of the page that a request asks for. Empty values are left out

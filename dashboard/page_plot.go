@@ -264,6 +264,9 @@ func termTitle(row api.TermRow) string {
 	if s.Instances.Missing > 0 {
 		text += fmt.Sprintf("; %s missing", grouped(s.Instances.Missing))
 	}
+	if row.Quiet > 0 {
+		text += fmt.Sprintf("; then %s", plural(row.Quiet, "quiet term"))
+	}
 	return text
 }
 

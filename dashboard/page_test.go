@@ -17,6 +17,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
+	"github.com/f8949c05/orchestrator/history"
 )
 
 // sample makes the contents of all pages about one fleet.
@@ -229,9 +230,16 @@ func (s *sample) pages() map[string]*frame {
 	add("task", "task", "name="+url.QueryEscape(s.task), task)
 
 	add("terms", "terms", "", &termList{Terms: api.Terms{Header: s.header, Page: api.Page{Total: 1000, Matching: 1000, After: "1200"}, Terms: s.terms[:50]}, Plot: s.terms})
-	row := s.terms[2]
-	row.Stats.Deferred = 3
-	add("term", "term", "number=1259", &oneTerm{Header: s.header, Row: row, Changes: api.Changes{Page: api.Page{Matching: 4000, After: "x"}, Changes: s.changes}})
+	term := &api.TermDetail{Header: s.header, TermRow: s.terms[2], ChangesTotal: 4000, EventsTotal: 3}
+	term.Stats.Deferred = 3
+	for _, c := range s.changes {
+		term.Changes = append(term.Changes, c.Change)
+	}
+	was, is := &history.Condition{State: orchestrator.Answering}, &history.Condition{State: orchestrator.Silent, Draining: true}
+	term.Events = []api.WorkerEvent{
+		{Worker: s.at(1).Name, Before: was, After: is, Tasks: 36, Err: "no answer in time"}, {Worker: s.at(2).Name, After: was}, {Worker: s.at(3).Name, Before: is},
+	}
+	add("term", "term", "number=1259", term)
 
 	answer := &api.WhatIf{Header: s.header, Verdict: "93 moves and 4 starts; then each open worker has 32 or 33 tasks, and 1 instance has no place", WorkersTotal: len(s.workers), ChangesTotal: 97, WaitingTotal: 2}
 	for _, w := range rows[:min(len(rows), 40)] {

@@ -16,15 +16,16 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
+	"github.com/f8949c05/orchestrator/history"
 )
 
 // pageFuncs returns the functions of the templates.
 func pageFuncs() template.FuncMap {
 	return template.FuncMap{
-		"ago": agoOf, "because": reasonOf, "changes": changesOf, "clock": utc, "count": grouped, "decimal": decimal,
+		"ago": agoOf, "because": reasonOf, "changes": changesOf, "clock": utc, "condition": conditionOf, "count": grouped, "decimal": decimal,
 		"isLink": isLink, "item": itemOf, "linked": linked, "list": listOf, "merge": mergeQuery, "minus": minus, "name": firstName,
 		"names": namesOf, "percent": percent, "plural": plural, "urgency": urgency, "stamp": stamp, "states": statesOf,
-		"refused": refused, "sum": sum, "text": textOf, "took": took, "unlimited": unlimited, "waits": waits,
+		"refused": refused, "repeats": repeats, "sum": sum, "text": textOf, "took": took, "unlimited": unlimited, "waits": waits,
 		"assumed": assumedOf, "waitingKinds": waitingKinds, "workerStates": workerStates, "workerOrders": workerOrders,
 
 		"bars": barsOf, "calls": callsOf, "cells": cellsOf, "difference": differenceOf, "figures": figuresOf,
@@ -179,8 +180,22 @@ type changeTable struct {
 	Terms   bool
 }
 
+// repeats makes rows of the changes of one term.
+func repeats(changes []api.Change) []api.RepeatedChange {
+	rows := make([]api.RepeatedChange, len(changes))
+	for i, c := range changes {
+		rows[i] = api.RepeatedChange{Change: c, Times: 1}
+	}
+	return rows
+}
+
 func changesOf(caption string, rows []api.RepeatedChange, now time.Time, terms bool) changeTable {
 	return changeTable{caption, rows, now, terms}
+}
+
+// conditionOf returns the words for a worker's condition in a term, as statesOf does.
+func conditionOf(c *history.Condition) []string {
+	return statesOf(api.Worker{State: c.State, Draining: c.Draining, Quarantined: c.Quarantined})
 }
 
 // item is an entry of the menu.
