@@ -1,8 +1,12 @@
 package history_test
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,4 +153,25 @@ func TestEvents_UpAndDown(t *testing.T) {
 		slices.Reverse(states)
 		require.Equal(t, []string{"silent", "lost", "answering", "answering, draining", "removed"}, states)
 	})
+}
+
+// logs collects the messages of a logger.
+type logs struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logs) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// count returns how often a message was logged.
+func (l *logs) count(message string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), message)
 }

@@ -127,7 +127,6 @@ type recorder[W, T comparable] struct {
 	mu      sync.Mutex // guards the rest, and is held for a term
 	last    orchestrator.Term
 	before  *Term // the last one that was recorded; nil before the first
-	quiet   Quiet // the terms since
 	rows    []row[W]
 	waiting map[orchestrator.Reason]int // of the term under way, as are the following
 	paused  map[orchestrator.PauseKind]int
@@ -157,13 +156,11 @@ func (r *recorder[W, T]) observe(s *orchestrator.Snapshot[W, T]) {
 	r.observeWorkers(s, &p)
 	r.count(&p)
 	if r.isQuiet(&p) {
-		r.quiet = Quiet{r.quiet.Terms + 1, p.Stats.Term, plain(p.Stats.Start)}
-		r.ring.addQuiet(r.quiet)
+		r.ring.recordQuiet(p.Stats.Term, plain(p.Stats.Start))
 		return
 	}
-	t := r.term(&p)
-	r.before, r.quiet = t, Quiet{}
-	r.ring.add(t, r.changed)
+	r.before = r.term(&p)
+	r.ring.record(r.before, r.changed)
 }
 
 // observeWorkers compares the workers with those of the term before.
@@ -282,7 +279,7 @@ func (r *recorder[W, T]) isQuiet(p *orchestrator.Plan[W, T]) bool {
 
 // term returns the term with text for names.
 func (r *recorder[W, T]) term(p *orchestrator.Plan[W, T]) *Term {
-	t := &Term{Stats: p.Stats, Events: r.events, EventsMore: r.more, Quiet: r.quiet}
+	t := &Term{Stats: p.Stats, Events: r.events, EventsMore: r.more}
 	t.Stats.Start, t.Stats.Err = plain(t.Stats.Start), errorOf(t.Stats.Err)
 	if len(r.waiting) > 0 {
 		t.WaitingInstances = maps.Clone(r.waiting)

@@ -33,14 +33,17 @@ const (
 // concurrent use, and never wait for a term or for the disk, except Close.
 type Ring struct {
 	cfg   config
-	notes []string // of Open; do not change
+	log   *logWriter // nil without a file
+	notes []string   // of Open; do not change
 
 	mu      sync.Mutex // guards the rest; held for O(workers) at most
 	closed  bool
-	terms   []*Term // the oldest first; the array may be shared with views
-	shared  bool    // a view shares the array
-	changes int     // and events, of terms
-	quiet   Quiet   // since the last of terms
+	terms   []*Term   // the oldest first; the array may be shared with views
+	shared  bool      // a view shares the array
+	changes int       // and events, of terms
+	bytes   int       // of terms that were read
+	quiet   Quiet     // since the last of terms
+	written time.Time // the start of the last term that was put into the log
 	workers map[string]*series
 	// stripped counts those of terms, from the first, that have lost their changes.
 	stripped int
@@ -65,6 +68,11 @@ type Option func(*config) error
 type config struct {
 	terms, changes int
 	logger         *slog.Logger
+	path           string // empty: no file
+	maxBytes       int64
+	files          int
+	queue          int // changes, events and rows
+	disk           disk
 }
 
 func invalid(format string, args ...any) error {
@@ -108,13 +116,42 @@ func WithLogger(l *slog.Logger) Option {
 	}
 }
 
-// New returns an empty ring.
+// WithFile writes what the ring records to a log file, for [Open]. Before the file exceeds
+// maxBytes it is renamed to path.1, path.1 to path.2 and so on, so that at most the given
+// number of files exist. A single term may exceed maxBytes. If the file exists, New appends
+// to it, and returns [ErrFormat] if it is not a log. New files are readable by their owner
+// only. A path belongs to one ring at a time.
+//
+// A goroutine of the ring writes a line for each term that is not quiet, and one a minute
+// for quiet terms. It does not sync the disk. While writes fail, lines wait in a queue of
+// 200,000 changes; what does not fit is counted by [Ring.LogStatus]. The ring itself does
+// not depend on the file.
+//
+// The default is no file. 0 stands for 64 MiB and for 4 files.
+func WithFile(path string, maxBytes int64, files int) Option {
+	return func(c *config) error {
+		if path == "" || maxBytes < 0 || files < 0 {
+			return invalid("WithFile(%q, %d, %d): must be a path and numbers that are not negative", path, maxBytes, files)
+		}
+		c.path, c.maxBytes, c.files = path, cmp.Or(maxBytes, defaultMaxBytes), cmp.Or(files, defaultFiles)
+		return nil
+	}
+}
+
+// New returns an empty ring. With a file it must be closed.
 func New(opts ...Option) (*Ring, error) {
-	return newRing(config{terms: defaultTerms, changes: defaultChanges}, opts)
+	r, err := newRing(config{terms: defaultTerms, changes: defaultChanges}, opts)
+	if err != nil || r.cfg.path == "" {
+		return r, err
+	}
+	if r.log, err = newLogWriter(&r.cfg); err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	return r, nil
 }
 
 func newRing(cfg config, opts []Option) (*Ring, error) {
-	cfg.logger = slog.New(slog.DiscardHandler)
+	cfg.logger, cfg.disk, cfg.queue = slog.New(slog.DiscardHandler), osDisk{}, mostQueued
 	var errs []error
 	for _, opt := range opts {
 		if opt == nil {
@@ -129,31 +166,115 @@ func newRing(cfg config, opts []Option) (*Ring, error) {
 	return &Ring{cfg: cfg, workers: make(map[string]*series)}, nil
 }
 
-// Close ends the recording.
+// Close ends the recording, writes what waits to be written, and closes the file. It
+// returns the error of the last write. The ring can still be read. A second call does
+// nothing.
 func (r *Ring) Close() error {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	if r.closed {
+		r.mu.Unlock()
+		return nil
+	}
 	r.closed = true
-	return nil
+	if r.log != nil && r.quiet.Terms > 0 {
+		r.log.put(line{Quiet: new(r.quiet)})
+	}
+	r.mu.Unlock()
+	if r.log == nil {
+		return nil
+	}
+	return r.log.close()
 }
 
-// addQuiet records that the terms since the last recorded one were quiet.
-func (r *Ring) addQuiet(q Quiet) {
+// LogStatus says whether the file of [WithFile] has all terms.
+func (r *Ring) LogStatus() LogStatus {
+	if r.log == nil {
+		return LogStatus{}
+	}
+	return r.log.state()
+}
+
+// Notes says what [Open] has left out, and why: at most twenty notes and the number of the
+// others.
+func (r *Ring) Notes() []string { return slices.Clone(r.notes) }
+
+// record adds a term, and queues it for the file.
+func (r *Ring) record(t *Term, rows []WorkerRow) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	r.addLocked(t, rows)
+	if r.log != nil {
+		r.log.put(line{Term: t, Workers: rows})
+		r.written = t.Stats.Start
+	}
+}
+
+// recordQuiet records a quiet term.
+func (r *Ring) recordQuiet(id orchestrator.Term, start time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	r.quiet = Quiet{r.quiet.Terms + 1, id, start}
+	if r.log != nil && start.Sub(r.written) >= quietWritten {
+		r.log.put(line{Quiet: new(r.quiet)})
+		r.written = start
+	}
+}
+
+// add adds a term that was read.
+func (r *Ring) add(t *Term, rows []WorkerRow) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.addLocked(t, rows)
+}
+
+// setQuiet sets the quiet terms since the last term, as they were read.
+func (r *Ring) setQuiet(q Quiet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.quiet = q
 }
 
-// add records a term, which must not change afterwards, with the rows of the workers that
-// differ from those before. It takes O(rows), and drops the oldest terms.
-func (r *Ring) add(t *Term, rows []WorkerRow) {
+// addRows adds workers that were read, as the last term left them.
+func (r *Ring) addRows(rows []WorkerRow) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var seq uint64
+	if n := len(r.terms); n > 0 {
+		seq = r.terms[n-1].seq
+	}
+	for i := range rows {
+		r.addRow(seq, &rows[i])
+	}
+}
+
+// begin begins the terms of another process: no worker is known to be present.
+func (r *Ring) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.workers {
+		s.row.Removed = true
+	}
+}
+
+// addLocked adds a term, which must not change afterwards, with the rows of the workers
+// that differ from those before. It takes O(rows), and drops the oldest terms. The caller
+// holds mu.
+func (r *Ring) addLocked(t *Term, rows []WorkerRow) {
 	if n := len(r.terms); n > 0 {
 		t.seq = r.terms[n-1].seq + 1
 	}
+	if t.Quiet.Terms < r.quiet.Terms {
+		t.Quiet = r.quiet
+	}
 	r.terms = append(r.terms, t)
 	r.changes += t.kept()
+	r.bytes += t.bytes
 	r.quiet = Quiet{}
 	for i := range rows {
 		r.addRow(t.seq, &rows[i])
@@ -171,8 +292,10 @@ func (r *Ring) addRow(seq uint64, row *WorkerRow) {
 		s = &series{row: WorkerRow{Tasks: -1}}
 		r.workers[row.Name] = s
 	}
-	if s.row.Tasks != row.Tasks {
-		if len(s.points) == keptPoints {
+	if n := len(s.points); s.row.Tasks != row.Tasks {
+		if n > 0 && s.points[n-1].seq == seq {
+			s.points = s.points[:n-1]
+		} else if n == keptPoints {
 			s.points = append(s.points[:0], s.points[1:]...)
 		}
 		s.points = append(s.points, point{seq, int32(row.Tasks)})
@@ -182,10 +305,13 @@ func (r *Ring) addRow(seq uint64, row *WorkerRow) {
 
 // trim enforces the bounds.
 func (r *Ring) trim() {
-	if over := len(r.terms) - r.cfg.terms; over > 0 {
-		for _, t := range r.terms[:over] {
-			r.changes -= t.kept()
-		}
+	over := 0
+	for len(r.terms)-over > r.cfg.terms || r.bytes > keptBytes && over < len(r.terms)-1 {
+		r.changes -= r.terms[over].kept()
+		r.bytes -= r.terms[over].bytes
+		over++
+	}
+	if over > 0 {
 		r.terms = r.terms[over:]
 		r.stripped = max(0, r.stripped-over)
 		r.forget(r.terms[0].seq)
@@ -217,14 +343,15 @@ func (r *Ring) forget(seq uint64) {
 // reports whether the ring has a term.
 func (r *Ring) present() (rows []WorkerRow, begun bool) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	for _, s := range r.workers {
 		if !s.row.Removed {
 			rows = append(rows, s.row)
 		}
 	}
-	slices.SortFunc(rows, func(a, b WorkerRow) int { return cmp.Compare(a.Name, b.Name) })
-	return rows, len(r.terms) > 0
+	begun = len(r.terms) > 0
+	r.mu.Unlock()
+	slices.SortFunc(rows, func(a, b WorkerRow) int { return compareNames(&a, &b) })
+	return rows, begun
 }
 
 // load returns the points of a worker's load, up to a term.
@@ -251,3 +378,5 @@ func (r *Ring) View() *View {
 
 // plain returns a time as it is read back from JSON.
 func plain(t time.Time) time.Time { return t.Round(0).UTC() }
+
+func compareNames(a, b *WorkerRow) int { return cmp.Compare(a.Name, b.Name) }

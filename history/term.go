@@ -1,6 +1,7 @@
 package history
 
 import (
+	"slices"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -37,7 +38,8 @@ type Term struct {
 	// Quiet are the terms between the recorded one before and this one.
 	Quiet Quiet `json:"quiet_before,omitzero"`
 
-	seq uint64 // counts the terms of the ring
+	seq   uint64 // counts the terms of the ring
+	bytes int    // of its line, if it was read
 }
 
 // Quiet counts consecutive terms that did nothing and found the fleet as the term before.
@@ -82,9 +84,30 @@ func (t *Term) kept() int { return len(t.Changes) + len(t.Events) }
 
 // withoutChanges returns the term without what the ring bounds by [WithChanges].
 func (t *Term) withoutChanges() *Term {
+	return t.shortened(func(int) int { return 0 })
+}
+
+// half returns the term with the first half of each list.
+func (t *Term) half() *Term {
+	return t.shortened(func(n int) int { return n / 2 })
+}
+
+// shortened returns the term with shorter lists.
+func (t *Term) shortened(length func(n int) int) *Term {
 	c := *t
-	c.ChangesMore, c.EventsMore = c.ChangesMore+len(c.Changes), c.EventsMore+len(c.Events)
-	c.WaitingMore, c.PausedMore = c.WaitingMore+len(c.Waiting), c.PausedMore+len(c.Paused)
-	c.Changes, c.Events, c.Waiting, c.Paused = nil, nil, nil, nil
+	c.Changes = shorten(c.Changes, length, &c.ChangesMore)
+	c.Events = shorten(c.Events, length, &c.EventsMore)
+	c.Waiting = shorten(c.Waiting, length, &c.WaitingMore)
+	c.Paused = shorten(c.Paused, length, &c.PausedMore)
 	return &c
+}
+
+// shorten returns the first elements of a list, and adds the number of others to more.
+func shorten[E any](list []E, length func(n int) int, more *int) []E {
+	n := length(len(list))
+	*more += len(list) - n
+	if n == 0 {
+		return nil
+	}
+	return slices.Clone(list[:n])
 }

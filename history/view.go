@@ -186,10 +186,11 @@ type Repeated struct {
 // position, which an earlier call has returned, and with the newest if the position is
 // zero. matching counts the changes that the filter selects, each repetition too.
 func (v *View) Repeated(f Filter, after Position, limit int) (rows []Repeated, matching int) {
-	g := grouping{after: after, begun: after == Position{}, limit: limit, open: make(map[string][]*Repeated)}
+	g := grouping{begun: after == Position{}, limit: limit, open: make(map[string][]*Repeated)}
 	for at, c := range v.Changes(f) {
 		matching++
 		g.add(at, c)
+		g.begun = g.begun || at == after
 	}
 	for _, row := range g.rows {
 		rows = append(rows, *row)
@@ -199,17 +200,16 @@ func (v *View) Repeated(f Filter, after Position, limit int) (rows []Repeated, m
 
 // grouping groups changes, which it gets with the newest first.
 type grouping struct {
-	after Position
-	begun bool // after is behind
+	begun bool // the rows begin here
 	limit int
 	rows  []*Repeated
-	open  map[string][]*Repeated // by task: the rows that an earlier change may join
+	open  map[string][]*Repeated // by task: what an earlier change may repeat
 }
 
 func (g *grouping) add(at Position, c *Change) {
 	open, known := g.open[c.Task]
-	full := g.begun && len(g.rows) >= g.limit
-	if full && !known {
+	wanted := !g.begun || len(g.rows) < g.limit
+	if !wanted && !known {
 		return // neither this change nor an earlier one of its task is in a row
 	}
 	done := c.Outcome == orchestrator.OutcomeDone
@@ -220,21 +220,14 @@ func (g *grouping) add(at Position, c *Change) {
 			return
 		}
 	}
-	switch {
-	case full && done:
-		delete(g.open, c.Task)
-		return
-	case full:
-		return
-	case done:
+	if done {
 		open = nil
 	}
 	row := &Repeated{Change: c, At: at, Times: 1, First: at.Term}
 	g.open[c.Task] = append(open, row)
-	if g.begun {
+	if wanted && g.begun {
 		g.rows = append(g.rows, row)
 	}
-	g.begun = g.begun || at == g.after
 }
 
 // same reports whether two changes of a task are repetitions.
@@ -291,8 +284,8 @@ func (v *View) Events(worker string) iter.Seq2[*Term, *WorkerEvent] {
 	}
 }
 
-// Workers returns the workers as the last term left them, in the order of their names. It
-// is for replays: a process that leads has them in its Snapshot.
+// Workers returns the workers as the ring has them now, in the order of their names. It is
+// for replays: a process that leads has the workers of one term in its Snapshot.
 func (v *View) Workers() []WorkerRow {
 	rows, _ := v.ring.present()
 	return rows

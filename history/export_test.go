@@ -1,0 +1,76 @@
+package history
+
+// Disk is a file system in which writes may fail.
+type Disk interface {
+	// Write is called before n bytes are written. Of these, only the first that it returns
+	// are written if it returns an error.
+	Write(n int) (written int, err error)
+	Truncate() error
+}
+
+// WithDisk passes the writes of a ring's log to d first.
+func WithDisk(d Disk) Option {
+	return func(c *config) error {
+		c.disk = testDisk{d: d}
+		return nil
+	}
+}
+
+// WithQueue bounds the queue of a ring's log.
+func WithQueue(n int) Option {
+	return func(c *config) error {
+		c.queue = n
+		return nil
+	}
+}
+
+type testDisk struct {
+	osDisk
+	d Disk
+}
+
+func (t testDisk) Open(path string) (file, int64, error) {
+	f, size, err := t.osDisk.Open(path)
+	return testFile{f, t.d}, size, err
+}
+
+type testFile struct {
+	file
+	d Disk
+}
+
+func (f testFile) Write(data []byte) (int, error) {
+	n, err := f.d.Write(len(data))
+	if err == nil {
+		return f.file.Write(data)
+	}
+	if _, err := f.file.Write(data[:n]); err != nil {
+		return 0, err
+	}
+	return n, err
+}
+
+func (f testFile) Truncate(size int64) error {
+	if err := f.d.Truncate(); err != nil {
+		return err
+	}
+	return f.file.Truncate(size)
+}
+
+// Shown returns the term without what depends on the ring that has it.
+func (t *Term) Shown() Term {
+	c := *t
+	c.seq, c.bytes = 0, 0
+	return c
+}
+
+// Text is what names become.
+func Text(name string) string { return text(name) }
+
+// The bounds that tests need.
+const (
+	KeptChanges = keptChanges
+	KeptPoints  = keptPoints
+	LongestLine = longestLine
+	LongestText = longestText
+)

@@ -1,0 +1,435 @@
+package history
+
+// The log file: its format, and the goroutine that writes it.
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// A log is a set of files of JSON lines. The first line of each file is a header. Lines of
+// workers follow it, with all workers at that moment. Each other line is a term, with the
+// workers that differ from those before it, or the quiet terms since the last line of a
+// term. A header within a file begins the terms of another process.
+type line struct {
+	Format  string `json:"format,omitempty"`
+	Version int    `json:"version,omitempty"`
+
+	// Missed counts the terms before Term that could not be written. Workers has their
+	// workers too.
+	Missed  int         `json:"missed,omitempty"`
+	Term    *Term       `json:"term,omitempty"`
+	Workers []WorkerRow `json:"workers,omitempty"`
+	Quiet   *Quiet      `json:"quiet,omitempty"`
+}
+
+const (
+	format  = "orchestrator history"
+	version = 1
+
+	longestLine  = 32 << 20
+	mostRows     = 1000    // of a line
+	mostQueued   = 200_000 // changes, events and rows
+	quietWritten = time.Minute
+	mode         = 0o600
+)
+
+func header() string {
+	return fmt.Sprintf(`{"format":%q,"version":%d}`+"\n", format, version)
+}
+
+// weight returns the number of values in a line.
+func (l *line) weight() int {
+	n := 1 + len(l.Workers)
+	if l.Term != nil {
+		n += l.Term.kept()
+	}
+	return n
+}
+
+// LogStatus says whether the log file has all terms.
+type LogStatus struct {
+	// Err is the error of the last write. It is nil if that succeeded, without a file, and
+	// after Open.
+	Err error
+	// Missed counts the terms that are not in the file, because it could not be written
+	// for long.
+	Missed int
+}
+
+// logWriter writes a log. Its queue is bounded. What does not fit into it is counted, and
+// the workers of these terms are in the line of the next one.
+type logWriter struct {
+	cfg    *config
+	disk   disk
+	wake   chan struct{} // holds a value after the queue or closed has changed
+	done   chan struct{} // closed when the goroutine has returned
+	logger *slog.Logger
+
+	mu     sync.Mutex // guards the following, and is not held during a write
+	queue  []line
+	weight int // of the queue
+	missed struct {
+		terms int
+		rows  map[string]WorkerRow
+	}
+	status LogStatus
+	closed bool
+
+	// The rest belongs to the goroutine.
+	file  file
+	size  int64
+	cut   bool // the file ends within a line
+	begun bool // the file has a header of this process
+	rows  map[string]WorkerRow
+	buf   bytes.Buffer
+}
+
+// disk is the file system.
+type disk interface {
+	// Open opens a file for appending, and creates it if it does not exist.
+	Open(path string) (f file, size int64, err error)
+	Rename(from, to string) error
+	Remove(path string) error
+}
+
+type file interface {
+	io.ReaderAt
+	io.Writer
+	io.Closer
+	Truncate(size int64) error
+}
+
+// newLogWriter opens the file and starts the goroutine.
+func newLogWriter(cfg *config) (*logWriter, error) {
+	w := &logWriter{
+		cfg: cfg, disk: cfg.disk, logger: cfg.logger,
+		wake: make(chan struct{}, 1), done: make(chan struct{}), rows: make(map[string]WorkerRow),
+	}
+	if err := w.open(); err != nil {
+		return nil, err
+	}
+	go w.run()
+	return w, nil
+}
+
+// put queues a line. It never waits for the disk.
+func (w *logWriter) put(l line) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return
+	}
+	most := w.cfg.queue
+	if w.missed.terms > 0 {
+		most /= 2 // one gap in the log, instead of many
+	}
+	if w.weight+l.weight() > most && len(w.queue) > 0 {
+		w.drop(&l)
+		return
+	}
+	if m := &w.missed; m.terms > 0 && l.Term != nil {
+		for _, row := range l.Workers {
+			m.rows[row.Name] = row
+		}
+		l.Missed, l.Workers = m.terms, sortedRows(m.rows)
+		m.terms, m.rows = 0, nil
+	}
+	w.queue = append(w.queue, l)
+	w.weight += l.weight()
+	w.signal()
+}
+
+// drop counts a line that does not fit. Quiet terms are counted by a later line. The
+// caller holds mu.
+func (w *logWriter) drop(l *line) {
+	w.signal() // it tries again
+	if l.Term == nil {
+		return
+	}
+	m := &w.missed
+	if m.terms == 0 {
+		m.rows = make(map[string]WorkerRow)
+		w.logger.Error("history log too slow, terms dropped", "path", w.cfg.path, "term", l.Term.Stats.Term, "err", w.status.Err)
+	}
+	m.terms++
+	w.status.Missed++
+	for _, row := range l.Workers {
+		m.rows[row.Name] = row
+	}
+}
+
+func (w *logWriter) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// sortedRows returns rows in the order of their names.
+func sortedRows(rows map[string]WorkerRow) []WorkerRow {
+	sorted := make([]WorkerRow, 0, len(rows))
+	for _, row := range rows {
+		sorted = append(sorted, row)
+	}
+	slices.SortFunc(sorted, func(a, b WorkerRow) int { return compareNames(&a, &b) })
+	return sorted
+}
+
+// close writes what is queued, and closes the file.
+func (w *logWriter) close() error {
+	w.mu.Lock()
+	w.closed = true
+	w.signal()
+	w.mu.Unlock()
+	<-w.done
+	return w.state().Err
+}
+
+func (w *logWriter) state() LogStatus {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status
+}
+
+// run writes lines until the log is closed. A line that could not be written stays in the
+// queue until the next one is put.
+func (w *logWriter) run() {
+	defer close(w.done)
+	for closed := false; !closed; {
+		<-w.wake
+		w.mu.Lock()
+		closed = w.closed // no line is queued after that
+		w.mu.Unlock()
+		for {
+			l, ok := w.first()
+			if !ok {
+				break
+			}
+			err := w.write(l)
+			w.report(err, l)
+			if err != nil {
+				break
+			}
+		}
+	}
+	var err error
+	if w.file != nil {
+		err = w.file.Close()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.status.Err = cmp.Or(w.status.Err, err)
+	for _, l := range w.queue {
+		if l.Term != nil {
+			w.status.Missed++
+		}
+	}
+}
+
+// first returns the first line of the queue.
+func (w *logWriter) first() (line, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.queue) == 0 {
+		return line{}, false
+	}
+	return w.queue[0], true
+}
+
+// report records the result of writing a line, which is the first of the queue.
+func (w *logWriter) report(err error, l line) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch before := w.status.Err; {
+	case err != nil && before == nil:
+		w.logger.Error("history log not written, will retry", "path", w.cfg.path, "err", err)
+	case err == nil && before != nil:
+		w.logger.Info("history log written again", "path", w.cfg.path, "missed", w.status.Missed)
+	}
+	w.status.Err = err
+	if err == nil {
+		w.weight -= l.weight()
+		w.queue[0] = line{}
+		w.queue = w.queue[1:]
+	}
+}
+
+// write writes a line, to the next file if this one is full.
+func (w *logWriter) write(l line) error {
+	if err := w.open(); err != nil {
+		return err
+	}
+	if err := w.encode(l); err != nil {
+		return err
+	}
+	if w.size > 0 && w.size+int64(w.buf.Len()) > w.cfg.maxBytes {
+		if err := w.rotate(); err != nil {
+			return err
+		}
+		if err := w.encode(l); err != nil { // with a header
+			return err
+		}
+	}
+	n, err := w.file.Write(w.buf.Bytes())
+	if err != nil {
+		if w.file.Truncate(w.size) != nil {
+			w.size, w.cut = w.size+int64(n), w.cut || n > 0
+		}
+		return err
+	}
+	w.size += int64(n)
+	w.cut, w.begun = false, true
+	for _, row := range l.Workers {
+		if row.Removed {
+			delete(w.rows, row.Name)
+		} else {
+			w.rows[row.Name] = row
+		}
+	}
+	return nil
+}
+
+// encode puts a line into the buffer, with the header and all workers before it if the
+// file has none of this process.
+func (w *logWriter) encode(l line) error {
+	w.buf.Reset()
+	if w.cut {
+		w.buf.WriteByte('\n')
+	}
+	if !w.begun {
+		w.buf.WriteString(header())
+		if err := w.encodeRows(sortedRows(w.rows)); err != nil {
+			return err
+		}
+	}
+	rows := l.Workers[min(mostRows, len(l.Workers)):]
+	l.Workers = l.Workers[:len(l.Workers)-len(rows)]
+	for {
+		text, err := json.Marshal(l)
+		if err != nil {
+			return err
+		}
+		if len(text) < longestLine || l.Term == nil || l.Term.kept()+len(l.Term.Waiting)+len(l.Term.Paused) == 0 {
+			w.buf.Write(text)
+			w.buf.WriteByte('\n')
+			return w.encodeRows(rows)
+		}
+		l.Term = l.Term.half()
+	}
+}
+
+// encodeRows puts lines of workers into the buffer.
+func (w *logWriter) encodeRows(rows []WorkerRow) error {
+	for some := range slices.Chunk(rows, mostRows) {
+		text, err := json.Marshal(line{Workers: some})
+		if err != nil {
+			return err
+		}
+		w.buf.Write(text)
+		w.buf.WriteByte('\n')
+	}
+	return nil
+}
+
+// open opens the file unless it is open. A file of another version makes room for a new
+// one.
+func (w *logWriter) open() error {
+	if w.file != nil {
+		return nil
+	}
+	f, size, err := w.disk.Open(w.cfg.path)
+	if err != nil {
+		return err
+	}
+	w.file, w.size, w.cut, w.begun = f, size, false, false
+	start := make([]byte, min(size, headerBytes))
+	if _, err := f.ReadAt(start, 0); err != nil {
+		return w.abandon(err)
+	}
+	switch err := checkHeader(start); {
+	case size == 0:
+	case errors.Is(err, errCutHeader):
+		if err := f.Truncate(0); err != nil {
+			return w.abandon(err)
+		}
+		w.size = 0
+	case errors.Is(err, errVersion):
+		return w.rotate()
+	case err != nil:
+		return w.abandon(fmt.Errorf("%s: %w", w.cfg.path, err))
+	default:
+		last := make([]byte, 1)
+		if _, err := f.ReadAt(last, size-1); err != nil {
+			return w.abandon(err)
+		}
+		w.cut = last[0] != '\n'
+	}
+	return nil
+}
+
+// abandon closes the file after an error, which it returns.
+func (w *logWriter) abandon(err error) error {
+	_ = w.file.Close() // nothing was written
+	w.file = nil
+	return err
+}
+
+// rotate renames the files and begins a new one.
+func (w *logWriter) rotate() error {
+	err := w.file.Close()
+	w.file = nil
+	if err != nil {
+		return err
+	}
+	name := func(i int) string {
+		if i == 0 {
+			return w.cfg.path
+		}
+		return w.cfg.path + "." + strconv.Itoa(i)
+	}
+	for i := w.cfg.files - 1; i > 0; i-- {
+		if err := w.disk.Rename(name(i-1), name(i)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if w.cfg.files == 1 {
+		if err := w.disk.Remove(w.cfg.path); err != nil {
+			return err
+		}
+	}
+	return w.open()
+}
+
+// osDisk is the file system of the operating system.
+type osDisk struct{}
+
+func (osDisk) Open(path string) (file, int64, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, mode)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s: not a regular file", path)
+	}
+	if err != nil {
+		_ = f.Close() // nothing was written
+		return nil, 0, err
+	}
+	return f, info.Size(), nil
+}
+
+func (osDisk) Rename(from, to string) error { return os.Rename(from, to) }
+func (osDisk) Remove(path string) error     { return os.Remove(path) }
