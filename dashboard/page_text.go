@@ -25,7 +25,7 @@ func pageFuncs() template.FuncMap {
 		"ago": agoOf, "because": reasonOf, "changes": changesOf, "clock": utc, "condition": conditionOf, "count": grouped, "decimal": decimal,
 		"isLink": isLink, "item": itemOf, "linked": linked, "list": listOf, "merge": mergeQuery, "minus": minus, "name": firstName,
 		"names": namesOf, "percent": percent, "plural": plural, "urgency": urgency, "stamp": stamp, "states": statesOf,
-		"refused": refused, "repeats": repeats, "sum": sum, "text": textOf, "took": took, "unlimited": unlimited, "waits": waits,
+		"refused": refused, "remarks": remarksOf, "repeats": repeats, "sum": sum, "text": textOf, "took": took, "unlimited": unlimited, "waits": waits,
 		"assumed": assumedOf, "waitingKinds": waitingKinds, "workerStates": workerStates, "workerOrders": workerOrders,
 
 		"bars": barsOf, "calls": callsOf, "cells": cellsOf, "difference": differenceOf, "figures": figuresOf,
@@ -196,6 +196,35 @@ func changesOf(caption string, rows []api.RepeatedChange, now time.Time, terms b
 // conditionOf returns the words for a worker's condition in a term, as statesOf does.
 func conditionOf(c *history.Condition) []string {
 	return statesOf(api.Worker{State: c.State, Draining: c.Draining, Quarantined: c.Quarantined})
+}
+
+// remarks is what there is to say of a term. Bad reports whether the term did not end as it
+// should.
+type remarks struct {
+	Text string
+	Bad  bool
+}
+
+func remarksOf(row api.TermRow) remarks {
+	var parts []string
+	s := &row.Stats
+	if s.Cut {
+		parts = append(parts, "ended early")
+	}
+	if s.MassLoss {
+		parts = append(parts, "too many workers silent to declare any lost")
+	}
+	if s.Err != nil {
+		parts = append(parts, textOf(s.Err))
+	}
+	bad := len(parts) > 0
+	if s.Deferred > 0 {
+		parts = append(parts, plural(s.Deferred, "move")+" deferred")
+	}
+	if row.Quiet > 0 {
+		parts = append(parts, "then "+plural(row.Quiet, "quiet term"))
+	}
+	return remarks{strings.Join(parts, ", "), bad}
 }
 
 // item is an entry of the menu.
