@@ -202,10 +202,11 @@ func (c *causes[W, T]) ofMissing() {
 	}
 }
 
-// failure is a start that failed.
+// failure is a start that failed, for a number of times in a row.
 type failure[W comparable] struct {
 	worker W
 	err    error
+	times  int
 }
 
 // failedStarts returns the starts that failed and count, by task.
@@ -214,13 +215,13 @@ func (c *causes[W, T]) failedStarts() map[T][]failure[W] {
 	for i := range c.plan.Changes {
 		change := &c.plan.Changes[i]
 		if change.Kind.Op != orchestrator.Stop && change.Err != nil && change.Outcome != orchestrator.OutcomeSkipped {
-			failed[change.Task] = append(failed[change.Task], failure[W]{change.To, change.Err})
+			failed[change.Task] = append(failed[change.Task], failure[W]{change.To, change.Err, 1})
 		}
 	}
 	for i := range c.plan.Paused {
 		p := &c.plan.Paused[i]
 		if p.Kind == orchestrator.PauseStart || p.Kind == orchestrator.PauseTask {
-			failed[p.Task] = append(failed[p.Task], failure[W]{p.Worker, p.Err})
+			failed[p.Task] = append(failed[p.Task], failure[W]{p.Worker, p.Err, p.Failures})
 		}
 	}
 	return failed
@@ -244,6 +245,7 @@ func (c *causes[W, T]) addFailing(w *orchestrator.Waiting[W, T], failed []failur
 	to.add(w.Task, w.Instances)
 	for _, f := range failed {
 		c.addWorker(to, f.worker)
+		to.failures = max(to.failures, f.times)
 	}
 }
 
@@ -325,7 +327,11 @@ func pattern(text string, names ...string) string {
 
 // problem returns a cause as a problem.
 func (c *causes[W, T]) problem(from *cause[T]) api.Problem {
-	p := api.Problem{Kind: from.kind, WorkersTotal: len(from.workers), TasksTotal: len(from.tasks), Since: from.since}
+	p := api.Problem{Kind: from.kind, WorkersTotal: len(from.workers), TasksTotal: len(from.tasks), Instances: from.instances, Since: from.since}
+	switch from.kind {
+	case api.ProblemLost, api.ProblemDeferred, api.ProblemDuplicate, api.ProblemUnexpected:
+		p.Instances = 0 // it counts something else
+	}
 	for i := range c.table.rows {
 		if from.workers[i] {
 			if p.Workers = append(p.Workers, c.table.rows[i].Name); len(p.Workers) == min(mostNames, len(from.workers)) {
@@ -445,7 +451,11 @@ func failing[T comparable](from *cause[T], p *api.Problem, tasks, workers, why s
 	if p.WorkersTotal == 0 {
 		return fmt.Sprintf("%s cannot start: the workers that could take %s are quarantined.", tasks, count(from.instances, "the instance", "instances"))
 	}
-	text := fmt.Sprintf("%s %s to start on %s%s. %s missing.", tasks, fail, workers, why, count(from.instances, "instance is", "instances are"))
+	times := ""
+	if from.failures > 1 {
+		times = fmt.Sprintf(", %d times in a row", from.failures)
+	}
+	text := fmt.Sprintf("%s %s to start on %s%s%s. %s missing.", tasks, fail, workers, times, why, count(from.instances, "instance is", "instances are"))
 	if from.moves > 0 {
 		text += " " + count(from.moves, "move waits", "moves wait") + " for that."
 	}

@@ -74,11 +74,13 @@ type Problem struct {
 	// Text is one line that says what happened, to what, and why.
 	Text string `json:"text"`
 	// Workers and Tasks name what it concerns, at most eight of each. The totals count all.
-	Workers      []Name    `json:"workers,omitempty"`
-	WorkersTotal int       `json:"workers_total,omitempty"`
-	Tasks        []Name    `json:"tasks,omitempty"`
-	TasksTotal   int       `json:"tasks_total,omitempty"`
-	Since        time.Time `json:"since,omitzero"` // zero: not known
+	Workers      []Name `json:"workers,omitempty"`
+	WorkersTotal int    `json:"workers_total,omitempty"`
+	Tasks        []Name `json:"tasks,omitempty"`
+	TasksTotal   int    `json:"tasks_total,omitempty"`
+	// Instances counts the instances that are missing, held or stay because of it.
+	Instances int       `json:"instances,omitempty"`
+	Since     time.Time `json:"since,omitzero"` // zero: not known
 }
 
 // ProblemKind is the kind of a problem.

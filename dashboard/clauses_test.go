@@ -1,0 +1,390 @@
+package dashboard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/dashboard"
+	"github.com/f8949c05/orchestrator/dashboard/api"
+)
+
+// TestD1_OneTerm: each answer shows one term, while terms end one after the other.
+func TestD1_OneTerm(t *testing.T) {
+	f := newFleet(t, 6, 60, nil)
+	var mu sync.Mutex
+	terms := make(map[orchestrator.Term]*orchestrator.Snapshot[string, string])
+	defer f.OnTerm(func(s *orchestrator.Snapshot[string, string]) {
+		mu.Lock()
+		defer mu.Unlock()
+		terms[s.Plan().Stats.Term] = s
+	})()
+	// The snapshot is Last before the functions of OnTerm are called.
+	of := func(h api.Header) *orchestrator.Snapshot[string, string] {
+		mu.Lock()
+		defer mu.Unlock()
+		if s := f.Last(); s != nil && s.Plan().Stats.Term == h.Term {
+			return s
+		}
+		return terms[h.Term]
+	}
+	checkStatus := func() {
+		s := f.status()
+		if term := of(s.Header); term != nil {
+			stats := term.Plan().Stats
+			require.Equal(t, stats.Instances, s.Instances)
+			require.Equal(t, stats.Workers, s.Workers)
+		}
+		for _, c := range s.Changes {
+			require.LessOrEqual(t, c.Term.Compare(s.Term), 0, "a change of a later term")
+		}
+	}
+	checkWorkers := func() {
+		a := get[api.Workers](t, f.dashboard, "/api/v1/workers")
+		term := of(a.Header)
+		if term == nil {
+			return
+		}
+		tasks := make(map[string]int)
+		for w := range term.Workers() {
+			tasks[w.Name] = len(w.Tasks)
+		}
+		for _, w := range a.Workers {
+			require.Equal(t, tasks[w.Name.Name], w.Tasks)
+		}
+	}
+	checkTask := func() {
+		a := get[api.TaskDetail](t, f.dashboard, "/api/v1/task?name=t7")
+		has := 0
+		for _, r := range a.Reasons {
+			if r.Has {
+				has++
+			}
+		}
+		require.Equal(t, a.WorkersTotal, has)
+	}
+	require.NoError(t, f.NextTerm(t.Context()))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r := rand.New(rand.NewPCG(1, 1))
+		for range 300 {
+			name := fmt.Sprintf("w%d", 1+r.IntN(6))
+			if r.IntN(2) == 0 {
+				_ = f.DrainWorker(name)
+			} else {
+				_ = f.UndrainWorker(name)
+			}
+			_ = f.NextTerm(t.Context())
+		}
+	}()
+	var others sync.WaitGroup
+	for range 2 {
+		others.Go(func() {
+			for range 100 {
+				serve(f.dashboard, request(http.MethodGet, "/api/v1/status"))
+			}
+		})
+	}
+	defer others.Wait()
+	for {
+		checkStatus()
+		checkWorkers()
+		checkTask()
+		select {
+		case <-ended:
+			return
+		default:
+		}
+	}
+}
+
+// TestD2_Size: no answer exceeds 256 kB, even if each name and error is long and needs
+// escapes, and lists that are cut have the true totals.
+func TestD2_Size(t *testing.T) {
+	long := func(kind string, i int) string {
+		return fmt.Sprintf("%s%05d", kind, i) + strings.Repeat("<&\"\\\u2028\xff", 200)
+	}
+	comm := make(lists)
+	h, err := dashboard.New[string, string]()
+	require.NoError(t, err)
+	o, err := orchestrator.New(failing{comm, long("error", 0)}, orchestrator.WithSeed(1))
+	require.NoError(t, err)
+	for i := range 1200 {
+		comm[long("w", i)] = nil
+		require.NoError(t, o.AddWorker(long("w", i)))
+		require.NoError(t, o.AddTask(long("t", i), orchestrator.WithTaskInstances(3)))
+	}
+	t.Cleanup(h.Lead(o))
+	for range 3 {
+		_ = o.NextTerm(t.Context())
+	}
+	worker, task := url.QueryEscape(long("w", 7)), url.QueryEscape(long("t", 7))
+	for _, target := range []string{
+		"status", "progress", "workers?limit=1000", "worker?name=" + worker, "tasks?limit=1000", "tasks?limit=1000&waiting=any",
+		"task?limit=1000&name=" + task, "terms?limit=1000", "term?number=1&limit=1000", "changes?limit=1000",
+		"what-if?limit=1000&drain=" + worker, "settings",
+	} {
+		w := serve(h, request(http.MethodGet, "/api/v1/"+target))
+		require.Equal(t, http.StatusOK, w.Code, target)
+		require.LessOrEqual(t, w.Body.Len(), 256<<10, target)
+	}
+	a := get[api.Workers](t, h, "/api/v1/workers?limit=1000")
+	require.Equal(t, 1200, a.Total)
+	require.Less(t, len(a.Workers), 1000, "cut")
+	// All rows can be read in parts.
+	seen := make(map[api.Name]bool)
+	for after := ""; ; {
+		a := get[api.Tasks](t, h, "/api/v1/tasks?limit=1000&after="+url.QueryEscape(after))
+		require.Equal(t, 1200, a.Matching)
+		for _, row := range a.Tasks {
+			require.False(t, seen[row.Name])
+			seen[row.Name] = true
+		}
+		if after = a.After; after == "" {
+			break
+		}
+	}
+	require.Len(t, seen, 1200)
+}
+
+// failing is a transport of which every start fails.
+type failing struct {
+	lists
+	err string
+}
+
+func (f failing) Add(context.Context, string, string) error { return errors.New(f.err) }
+
+// TestD3_SlowReader: a client that does not read delays no term, and a term that waits for a
+// worker delays no reader.
+func TestD3_SlowReader(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFleet(t, 3, 9, nil)
+		f.terms(1)
+		slow := &slowWriter{ResponseRecorder: httptest.NewRecorder(), release: make(chan struct{})}
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			f.dashboard.ServeHTTP(slow, request(http.MethodGet, "/api/v1/workers"))
+		}()
+		time.Sleep(time.Second)
+		before := time.Now()
+		require.NoError(t, f.NextTerm(t.Context()))
+		require.Zero(t, time.Since(before))
+		close(slow.release)
+		<-served
+
+		f.Hang("w1", "w2", "w3")
+		ended := make(chan error)
+		go func() { ended <- f.NextTerm(t.Context()) }()
+		time.Sleep(time.Second)
+		before = time.Now()
+		s := f.status()
+		require.Equal(t, orchestrator.PhaseList, s.Progress.Phase)
+		require.Equal(t, []string{"w1", "w2", "w3"}, s.Progress.WaitingFor)
+		for _, target := range largeRequests {
+			serve(f.dashboard, request(http.MethodGet, "/api/v1/"+target))
+		}
+		require.Zero(t, time.Since(before))
+		require.Error(t, <-ended)
+	})
+}
+
+// slowWriter is a client that does not read until it is released.
+type slowWriter struct {
+	*httptest.ResponseRecorder
+	release chan struct{}
+}
+
+func (w *slowWriter) Write(b []byte) (int, error) {
+	<-w.release
+	return w.ResponseRecorder.Write(b)
+}
+
+// alike is a name that prints without its number.
+type alike struct {
+	text string
+	id   int
+}
+
+func (n alike) String() string { return n.text }
+
+// TestD10_Names: every worker and task is found by the name in a list, if it is used as a
+// link, whatever names there are.
+func TestD10_Names(t *testing.T) {
+	checkNames(t, "", "a", "a", "..", "a/b?c#d&e=f", "<script>alert(1)</script>", "a\nb", `a\u000ab`, "\xff", `\xff`, " ", "%41",
+		"\u202e", strings.Repeat("x", 600), strings.Repeat("x", 601), "2.a", "+", "漢")
+}
+
+func FuzzD10_Names(f *testing.F) {
+	f.Add("a", "a\n", `a\u000a`)
+	f.Add("\xff", "", strings.Repeat("\x00", 300))
+	f.Fuzz(func(t *testing.T, a, b, c string) { checkNames(t, a, b, c, a) })
+}
+
+// fixed answers with fixed lists of tasks.
+type fixed map[alike][]alike
+
+func (f fixed) List(_ context.Context, worker alike) ([]alike, error) { return f[worker], nil }
+func (f fixed) Add(context.Context, alike, alike) error               { return nil }
+func (f fixed) Remove(context.Context, alike, alike) error            { return orchestrator.ErrStopping }
+
+// checkNames makes a fleet with these names of workers and tasks. Worker i has i tasks,
+// which distinguishes them, and task i has i+1 instances. One more task is not expected.
+func checkNames(t *testing.T, texts ...string) {
+	t.Helper()
+	comm := make(fixed)
+	o, err := orchestrator.New(comm, orchestrator.WithMaxMoves(0))
+	require.NoError(t, err)
+	for i, text := range texts {
+		require.NoError(t, o.AddWorker(alike{text, i}))
+		require.NoError(t, o.AddTask(alike{text, i}, orchestrator.WithTaskInstances(len(texts)-i)))
+		for j := range i {
+			comm[alike{text, i}] = append(comm[alike{text, i}], alike{texts[j], j})
+		}
+	}
+	last := alike{texts[0], len(texts)} // prints like the first
+	w := alike{texts[len(texts)-1], len(texts) - 1}
+	comm[w] = append(comm[w], last)
+	h, err := dashboard.New[alike, alike]()
+	require.NoError(t, err)
+	defer h.Lead(o)()
+	_ = o.NextTerm(t.Context())
+
+	link := func(n api.Name) string {
+		return "name=" + url.QueryEscape(n.Name) + "&nth=" + strconv.Itoa(n.Nth)
+	}
+	counts, found := make(map[int]int), 0
+	workers := make(map[api.Name]bool)
+	for after := ""; ; {
+		list := get[api.Workers](t, h, "/api/v1/workers?limit=2&after="+url.QueryEscape(after))
+		for _, row := range list.Workers {
+			found++
+			require.False(t, workers[row.Name], "%q is there twice", row.Name)
+			workers[row.Name] = true
+			detail := get[api.WorkerDetail](t, h, "/api/v1/worker?limit=1000&"+link(row.Name))
+			require.Equal(t, row, detail.Worker)
+			require.Len(t, detail.Running, row.Tasks)
+			for _, task := range detail.Running {
+				get[api.TaskDetail](t, h, "/api/v1/task?"+link(task.Name))
+			}
+		}
+		if after = list.After; after == "" {
+			break
+		}
+	}
+	require.Equal(t, len(texts), found)
+	tasks := make(map[api.Name]bool)
+	for after := ""; ; {
+		list := get[api.Tasks](t, h, "/api/v1/tasks?limit=2&after="+url.QueryEscape(after))
+		for _, row := range list.Tasks {
+			require.False(t, tasks[row.Name], "%q is there twice", row.Name)
+			tasks[row.Name] = true
+			detail := get[api.TaskDetail](t, h, "/api/v1/task?"+link(row.Name))
+			require.Equal(t, row, detail.Task)
+			counts[row.Instances]++
+		}
+		if after = list.After; after == "" {
+			break
+		}
+	}
+	want := map[int]int{0: 1}
+	for i := range texts {
+		want[i+1]++
+	}
+	require.Equal(t, want, maps.Clone(counts))
+}
+
+// TestD15_LostNamesTheWorker: the last changes name the worker that had the task.
+func TestD15_LostNamesTheWorker(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFleet(t, 3, 3, options{orchestrator.WithGracePeriod(time.Second)})
+		f.terms(1)
+		f.Cut("w2")
+		f.terms(3)
+		s := f.status()
+		require.Equal(t, orchestrator.ReasonLost, s.Changes[0].Change.Kind.Reason)
+		require.Equal(t, "w2", s.Changes[0].Change.Was)
+		require.Equal(t, "w2", get[api.WorkerDetail](t, f.dashboard, "/api/v1/worker?name=w2").Changes[0].Change.Was)
+	})
+}
+
+// blocking is a source whose Plan waits.
+type blocking struct {
+	dashboard.Source[string, string]
+	begun, release chan struct{}
+}
+
+func (b *blocking) Plan(h orchestrator.Hypothesis[string, string]) (orchestrator.Plan[string, string], error) {
+	b.begun <- struct{}{}
+	<-b.release
+	return b.Source.Plan(h)
+}
+
+// TestD17_WhatIf: it calls no worker and changes nothing, and one plan is computed at a time.
+func TestD17_WhatIf(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFleet(t, 3, 9, nil)
+		f.terms(1)
+		before, calls := f.Last(), f.Counts("t1")
+		a := get[api.WhatIf](t, f.dashboard, "/api/v1/what-if?drain=w1&lose=w2&add=w9%0Aw8&limit=4")
+		require.Equal(t, "The next term would move 3 instances, start 3 and stop 0, with the fewest starts possible; "+
+			"each open worker would have 3 tasks.", a.Verdict)
+		require.Equal(t, 6, a.ChangesTotal)
+		require.Len(t, a.Plan.Changes, 4)
+		require.Equal(t, 5, a.WorkersTotal)
+		require.Equal(t, before, f.Last())
+		require.Equal(t, calls, f.Counts("t1"))
+		f.terms(1)
+		f.requireSummary("All 9 instances run, evenly.")
+		require.Empty(t, f.LastPlan().Changes)
+
+		for target, status := range map[string]int{
+			"drain=w7": http.StatusNotFound, "add=w1": http.StatusBadRequest, "limit=x": http.StatusBadRequest, "drian=w1": http.StatusBadRequest,
+		} {
+			require.Equal(t, status, refused(t, f.dashboard, request(http.MethodGet, "/api/v1/what-if?"+target)).Status)
+		}
+
+		b := &blocking{f.Orchestrator, make(chan struct{}), make(chan struct{})}
+		f.dashboard.Lead(b)
+		done := make(chan int)
+		go func() { done <- serve(f.dashboard, request(http.MethodGet, "/api/v1/what-if?drain=w1")).Code }()
+		<-b.begun
+		require.Equal(t, http.StatusTooManyRequests, refused(t, f.dashboard, request(http.MethodGet, "/api/v1/what-if?drain=w1")).Status)
+		close(b.release)
+		require.Equal(t, http.StatusOK, <-done)
+	})
+}
+
+// TestD20_NotLeading: each route says which process leads.
+func TestD20_NotLeading(t *testing.T) {
+	f := newFleet(t, 1, 1, nil, dashboard.WithLeader(func() string { return "https://other:8080/x/" }))
+	require.NoError(t, f.NextTerm(t.Context()))
+	stop := f.dashboard.Lead(f.Orchestrator)
+	f.status()
+	stop()
+	for name := range f.dashboard.Routes() {
+		err := refused(t, f.dashboard, request(http.MethodGet, "/api/v1/"+name))
+		require.Equal(t, http.StatusServiceUnavailable, err.Status)
+		require.Equal(t, "https://other:8080/x/", err.Leader)
+	}
+	again := f.dashboard.Lead(f.Orchestrator)
+	stop() // of an earlier time
+	f.status()
+	again()
+	require.Equal(t, http.StatusServiceUnavailable, serve(f.dashboard, request(http.MethodGet, "/api/v1/status")).Code)
+}

@@ -1,0 +1,325 @@
+package dashboard_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/dashboard"
+	"github.com/f8949c05/orchestrator/dashboard/api"
+)
+
+const token = "a token of the operators"
+
+// TestD22_Access has who may read and write.
+func TestD22_Access(t *testing.T) {
+	drain := dashboard.WithDrain(
+		func(context.Context, string) error { return nil }, func(context.Context, string) error { return nil })
+	header := func(pairs ...string) func(*http.Request) {
+		return func(r *http.Request) {
+			for i := 0; i < len(pairs); i += 2 {
+				r.Header.Set(pairs[i], pairs[i+1])
+			}
+		}
+	}
+	from := func(peer, host string) func(*http.Request) {
+		return func(r *http.Request) { r.RemoteAddr, r.Host = peer, host }
+	}
+	reader := dashboard.WithAuthorize(func(r *http.Request) dashboard.Access {
+		if r.Header.Get("User") == "" {
+			return dashboard.NoAccess
+		}
+		return dashboard.ReadAccess
+	})
+	const ok, unauthorized, forbidden = http.StatusOK, http.StatusUnauthorized, http.StatusForbidden
+	for _, test := range []struct {
+		name        string
+		opts        shows
+		change      func(*http.Request)
+		read, write int
+	}{
+		{"loopback", nil, from("127.0.0.1:5", "localhost:8080"), ok, ok},
+		{"loopback without a port", nil, from("127.0.0.2:5", "127.0.0.1"), ok, ok},
+		{"IPv6", nil, from("[::1]:5", "[::1]:8080"), ok, ok},
+		{"IPv6 without a port", nil, from("[::ffff:127.0.0.1]:5", "[::1]"), ok, ok},
+		{"another machine", nil, from("10.0.0.1:5", "localhost"), forbidden, forbidden},
+		{"no peer", nil, from("", "localhost"), forbidden, forbidden},
+		{"foreign Host", nil, from("127.0.0.1:5", "evil.example:8080"), forbidden, forbidden},
+		{"foreign Host that begins alike", nil, from("127.0.0.1:5", "127.0.0.1.evil.example"), forbidden, forbidden},
+		{"no Host", nil, from("127.0.0.1:5", ""), forbidden, forbidden},
+		{"a proxy", nil, header("X-Forwarded-For", "10.0.0.1"), forbidden, forbidden},
+		{"a Unix socket", nil, func(r *http.Request) {
+			from("@", "dashboard")(r)
+			*r = *r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(&net.UnixAddr{Name: "x", Net: "unix"})))
+		}, ok, ok},
+		{"no token", shows{dashboard.WithToken(token)}, header(), unauthorized, unauthorized},
+		{"a wrong token", shows{dashboard.WithToken(token)}, header("Authorization", "Bearer "+token+"x"), unauthorized, unauthorized},
+		{"a token", shows{dashboard.WithToken("another, newer token", token)}, header("Authorization", "bearer "+token), ok, ok},
+		{"a password", shows{dashboard.WithToken(token)}, func(r *http.Request) {
+			from("10.0.0.1:5", "dashboard.example")(r)
+			r.SetBasicAuth("anyone", token)
+		}, ok, ok},
+		{"not authorized", shows{reader}, header(), forbidden, forbidden},
+		{"authorized to read", shows{reader}, header("User", "x"), ok, forbidden},
+		{"another origin", nil, header("Origin", "https://evil.example"), ok, forbidden},
+		{"another site", nil, header("Sec-Fetch-Site", "cross-site"), ok, forbidden},
+		{"the same origin", nil, header("Sec-Fetch-Site", "same-origin"), ok, ok},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFleet(t, 1, 1, nil, append(test.opts, drain)...)
+			require.NoError(t, f.NextTerm(t.Context()))
+			for method, want := range map[string]int{http.MethodGet: test.read, http.MethodPost: test.write, http.MethodDelete: test.write} {
+				target := "/api/v1/drain?worker=w1"
+				if method == http.MethodGet {
+					target = "/api/v1/status"
+				}
+				r := request(method, target)
+				test.change(r)
+				w := serve(f.dashboard, r)
+				require.Equal(t, want, w.Code, "%s: %s", method, w.Body)
+				require.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'")
+				if want == unauthorized {
+					require.Contains(t, w.Header().Get("WWW-Authenticate"), "Basic")
+				}
+				if want == forbidden && test.opts == nil && method == http.MethodGet {
+					require.Contains(t, w.Body.String(), "WithToken")
+				}
+			}
+			r := request(http.MethodGet, "/api/v1/settings")
+			test.change(r)
+			if w := serve(f.dashboard, r); w.Code == ok {
+				var settings api.Settings
+				require.NoError(t, json.Unmarshal(w.Body.Bytes(), &settings))
+				require.Equal(t, test.write == ok || test.opts == nil, settings.Writable)
+			}
+		})
+	}
+}
+
+// TestDrain: a drain needs WithDrain, and reports its errors.
+func TestDrain(t *testing.T) {
+	f := newFleet(t, 2, 4, nil)
+	require.NoError(t, f.NextTerm(t.Context()))
+	post := request(http.MethodPost, "/api/v1/drain?worker=w1")
+	require.Equal(t, http.StatusForbidden, refused(t, f.dashboard, post).Status)
+	require.False(t, get[api.Settings](t, f.dashboard, "/api/v1/settings").Writable)
+
+	var logged bytes.Buffer
+	h, err := dashboard.New[string, string](
+		dashboard.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))),
+		dashboard.WithDrain(
+			func(_ context.Context, worker string) error { return f.DrainWorker(worker) },
+			func(context.Context, string) error { return errors.New("the registry is away") },
+		))
+	require.NoError(t, err)
+	h.Lead(f.Orchestrator)
+	require.True(t, get[api.Settings](t, h, "/api/v1/settings").Writable)
+	w := serve(h, post)
+	require.JSONEq(t, `{"worker":{"name":"w1"},"draining":true}`, w.Body.String())
+	require.Contains(t, logged.String(), "worker=w1")
+	require.NoError(t, f.NextTerm(t.Context()))
+	require.True(t, get[api.WorkerDetail](t, h, "/api/v1/worker?name=w1").Draining)
+	unknown := refused(t, h, request(http.MethodPost, "/api/v1/drain?worker=w9"))
+	require.Equal(t, api.TypeUnknownName, unknown.Type)
+	require.Equal(t, "The registry is away.", refused(t, h, request(http.MethodDelete, "/api/v1/drain?worker=w1")).Detail)
+	f.RemoveWorker("w2") // the last term has it
+	require.Equal(t, http.StatusNotFound, refused(t, h, request(http.MethodPost, "/api/v1/drain?worker=w2")).Status)
+}
+
+// TestServeHTTP has the parts of HTTP that all routes share.
+func TestServeHTTP(t *testing.T) {
+	f := newFleet(t, 30, 100, nil)
+	require.NoError(t, f.NextTerm(t.Context()))
+	do := func(method, target string, header ...string) *httptest.ResponseRecorder {
+		r := request(method, target)
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		return serve(f.dashboard, r)
+	}
+	w := do(http.MethodGet, "/api/v1/workers")
+	require.Equal(t, `W/"7-1"`, w.Header().Get("ETag"))
+	require.Equal(t, "application/json", w.Header().Get("Content-Type"))
+	whole := w.Body.Len()
+
+	w = do(http.MethodGet, "/api/v1/workers", "If-None-Match", `"x", "7-1"`)
+	require.Equal(t, http.StatusNotModified, w.Code)
+	require.Zero(t, w.Body.Len())
+	require.NoError(t, f.NextTerm(t.Context()))
+	require.Equal(t, http.StatusOK, do(http.MethodGet, "/api/v1/workers", "If-None-Match", `W/"7-1"`).Code)
+
+	w = do(http.MethodHead, "/api/v1/workers")
+	require.NotEmpty(t, w.Header().Get("Content-Length"))
+	require.Zero(t, w.Body.Len())
+
+	w = do(http.MethodGet, "/api/v1/workers", "Accept-Encoding", "br, gzip")
+	require.Equal(t, "gzip", w.Header().Get("Content-Encoding"))
+	require.Less(t, w.Body.Len(), whole/2)
+	z, err := gzip.NewReader(w.Body)
+	require.NoError(t, err)
+	text, err := io.ReadAll(z)
+	require.NoError(t, err)
+	require.True(t, json.Valid(text))
+	for _, accept := range []string{"", "br", "gzip;q=0", "identity"} {
+		require.Empty(t, do(http.MethodGet, "/api/v1/workers", "Accept-Encoding", accept).Header().Get("Content-Encoding"))
+	}
+	require.Empty(t, do(http.MethodGet, "/api/v1/progress", "Accept-Encoding", "gzip").Header().Get("Content-Encoding"), "it is short")
+
+	for target, want := range map[string]int{
+		"/api/v1/nothing":                http.StatusNotFound,
+		"/api/v2/status":                 http.StatusNotFound,
+		"/api/v1/worker?name=x":          http.StatusNotFound,
+		"/api/v1/worker?name=w1&nth=2":   http.StatusNotFound,
+		"/api/v1/task":                   http.StatusNotFound,
+		"/api/v1/term?number=99":         http.StatusNotFound,
+		"/api/v1/workers?state=x":        http.StatusBadRequest,
+		"/api/v1/workers?limit=0":        http.StatusBadRequest,
+		"/api/v1/workers?after=x":        http.StatusBadRequest,
+		"/api/v1/workers?nothing=1":      http.StatusBadRequest,
+		"/api/v1/workers?q=%zz":          http.StatusBadRequest,
+		"/api/v1/changes?after=x":        http.StatusBadRequest,
+		"/api/v1/changes?since=x":        http.StatusBadRequest,
+		"/api/v1/terms?after=1-x":        http.StatusBadRequest,
+		"/api/v1/tasks?waiting=whatever": http.StatusBadRequest,
+	} {
+		require.Equal(t, want, do(http.MethodGet, target).Code, target)
+	}
+	w = do(http.MethodPost, "/api/v1/workers")
+	require.Equal(t, http.StatusMethodNotAllowed, w.Code)
+	require.Equal(t, "GET", w.Header().Get("Allow"))
+}
+
+// TestServeHTTP_Prefix: beneath a prefix, the address without a slash leads to the one with
+// it, without the prefix being known.
+func TestServeHTTP_Prefix(t *testing.T) {
+	f := newFleet(t, 1, 1, nil)
+	h := http.StripPrefix("/a/b", f.dashboard)
+	w := serve(h, request(http.MethodGet, "/a/b?x=y"))
+	require.Equal(t, http.StatusPermanentRedirect, w.Code)
+	require.Equal(t, "./b/", w.Header().Get("Location"))
+	require.Equal(t, http.StatusOK, serve(h, request(http.MethodGet, "/a/b/api/v1/status")).Code)
+}
+
+// TestLists: filters, orders and parts of lists.
+func TestLists(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFleet(t, 4, 20, nil)
+		f.terms(1)
+		require.NoError(t, f.DrainWorker("w3"))
+		f.Cut("w2")
+		f.terms(2)
+		names := func(target string) (names []string) {
+			a := get[api.Workers](t, f.dashboard, "/api/v1/workers?"+target)
+			require.Equal(t, 4, a.Total)
+			for _, w := range a.Workers {
+				names = append(names, w.Name.Name)
+			}
+			return names
+		}
+		require.Equal(t, []string{"w2", "w3", "w1", "w4"}, names(""))
+		require.Equal(t, []string{"w1", "w2", "w3", "w4"}, names("sort=name"))
+		require.Equal(t, []string{"w1", "w4", "w2", "w3"}, names("sort=tasks"))
+		require.Equal(t, []string{"w3"}, names("state=draining"))
+		require.Equal(t, []string{"w4"}, names("q=4"))
+		a := get[api.Workers](t, f.dashboard, "/api/v1/workers?limit=1")
+		require.Equal(t, 4, a.Matching)
+		require.Equal(t, []string{"w3", "w1"}, names("limit=2&after="+a.After))
+
+		tasks := get[api.Tasks](t, f.dashboard, "/api/v1/tasks?waiting=held&limit=2")
+		require.Equal(t, 5, tasks.Matching)
+		require.Equal(t, 20, tasks.Total)
+		require.Len(t, tasks.Tasks, 2)
+		require.Equal(t, 11, get[api.Tasks](t, f.dashboard, "/api/v1/tasks?q=t1").Matching)
+
+		changes := get[api.Changes](t, f.dashboard, "/api/v1/changes?limit=3")
+		require.Equal(t, 25, changes.Matching)
+		require.Equal(t, uint64(2), changes.Changes[0].Term.Number)
+		seen := len(changes.Changes)
+		for changes.After != "" {
+			changes = get[api.Changes](t, f.dashboard, "/api/v1/changes?limit=3&after="+changes.After)
+			seen += len(changes.Changes)
+		}
+		require.Equal(t, 25, seen)
+		require.Equal(t, 5, get[api.Changes](t, f.dashboard, "/api/v1/changes?reason=drain&worker=w3&outcome=done").Matching)
+
+		terms := get[api.Terms](t, f.dashboard, "/api/v1/terms?limit=1")
+		require.Equal(t, uint64(3), terms.Terms[0].Stats.Term.Number+uint64(terms.Terms[0].Quiet))
+		require.Equal(t, uint64(1), get[api.Terms](t, f.dashboard, "/api/v1/terms?after="+terms.After).Terms[0].Stats.Term.Number)
+		term := get[api.TermDetail](t, f.dashboard, "/api/v1/term?number=2&limit=2")
+		require.Equal(t, 5, term.ChangesTotal)
+		require.Len(t, term.Changes, 2)
+		require.Equal(t, "w2", term.Events[0].Worker)
+
+		worker := get[api.WorkerDetail](t, f.dashboard, "/api/v1/worker?name=w3")
+		require.Equal(t, 0, worker.Tasks)
+		require.Equal(t, []int{5, 0}, []int{worker.Load[0].Tasks, worker.Load[1].Tasks})
+		require.Len(t, worker.Changes, 10)
+	})
+}
+
+// TestTaskStates: a worker's page has what the worker says of its tasks.
+func TestTaskStates(t *testing.T) {
+	f := newFleet(t, 1, 2, nil, dashboard.WithTaskStates(func(worker string) []dashboard.TaskState[string] {
+		return []dashboard.TaskState[string]{{Task: "t2", State: "failing", Err: worker + ":\n no disk"}}
+	}))
+	require.NoError(t, f.NextTerm(t.Context()))
+	require.Equal(t, []api.TaskState{
+		{Name: api.Name{Name: "t1"}}, {Name: api.Name{Name: "t2"}, State: "failing", Err: `w1:\u000a no disk`},
+	}, get[api.WorkerDetail](t, f.dashboard, "/api/v1/worker?name=w1").Running)
+}
+
+// TestUnixSocket: a server on a Unix socket answers without a token.
+func TestUnixSocket(t *testing.T) {
+	f := newFleet(t, 1, 1, nil)
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	server := httptest.NewUnstartedServer(f.dashboard)
+	server.Listener = l
+	server.Start()
+	defer server.Close()
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		},
+	}}
+	answer, err := client.Get("http://x/api/v1/status")
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+}
+
+// TestNew_Errors: the error names each option that is not valid.
+func TestNew_Errors(t *testing.T) {
+	none := func(context.Context, string) error { return nil }
+	_, err := dashboard.New[string, int](
+		nil, dashboard.WithToken(), dashboard.WithToken("short"), dashboard.WithAuthorize(nil), dashboard.WithLeader(nil),
+		dashboard.WithNames[string, int](nil, nil), dashboard.WithDrain[string](nil, nil), dashboard.WithHistory(nil),
+		dashboard.WithTaskStates[string, int](nil),
+	)
+	require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	require.Len(t, strings.Split(err.Error(), "\n"), 9)
+	_, err = dashboard.New[int, string](
+		dashboard.WithDrain(none, none), dashboard.WithToken(token),
+		dashboard.WithAuthorize(func(*http.Request) dashboard.Access { return dashboard.ReadAccess }),
+		dashboard.WithNames(func(string) string { return "" }, func(int) string { return "" }),
+	)
+	require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	for _, name := range []string{"WithDrain", "WithToken", "WithNames"} {
+		require.ErrorContains(t, err, name)
+	}
+}

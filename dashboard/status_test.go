@@ -1,0 +1,296 @@
+package dashboard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/dashboard"
+	"github.com/f8949c05/orchestrator/dashboard/api"
+)
+
+// requireSummary checks the summary, and the lines of what needs a person.
+func (f *fleet) requireSummary(want string, problems ...string) {
+	f.t.Helper()
+	require.Equal(f.t, problems, f.problems())
+	require.Equal(f.t, want, f.status().Summary)
+}
+
+// TestSummary has the sentence of each state in which nothing needs a person.
+func TestSummary(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFleet(t, 0, 0, nil)
+		f.requireSummary("No term has ended yet, so nothing is known of the workers.")
+		f.terms(1)
+		f.requireSummary("There are no workers and no tasks.")
+
+		f = newFleet(t, 3, 0, nil)
+		require.NoError(t, f.Add(t.Context(), "w1", "t1"))
+		f.terms(1)
+		f.requireSummary("No tasks are loaded yet, so no task is stopped. 1 task runs on the workers.")
+		require.NoError(t, f.UpdateTasks(nil))
+		f.terms(2)
+		f.requireSummary("There are no tasks.")
+
+		f = newFleet(t, 3, 328, nil)
+		f.terms(1)
+		f.requireSummary("All 328 instances run, evenly.")
+		f.Slow(20*time.Second, "w1")
+		require.NoError(t, f.DrainWorker("w2"))
+		f.Heal()
+		f.terms(1)
+		f.requireSummary("All 328 instances run. 1 draining worker is empty.")
+
+		f = newFleet(t, 2, 1, nil)
+		f.terms(1)
+		f.requireSummary("The only instance runs, evenly.")
+	})
+}
+
+// TestD13_ADrainThatMakesProgress: it is no problem.
+func TestD13_ADrainThatMakesProgress(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFleet(t, 3, 30, options{orchestrator.WithMaxMoves(2)})
+		f.terms(1)
+		require.NoError(t, f.DrainWorker("w1"))
+		f.terms(1)
+		f.requireSummary("All 30 instances run. 1 worker drains, with 8 tasks left.")
+	})
+}
+
+// TestD13_Causes has the line of each kind of problem.
+func TestD13_Causes(t *testing.T) {
+	refuse := func(err string, workers, tasks string) func(orchestrator.Op, string, string) error {
+		return func(op orchestrator.Op, worker, task string) error {
+			if op == orchestrator.OpAdd && (workers == "" || worker == workers) && (tasks == "" || task == tasks) {
+				return fmt.Errorf("%w: %s on %s", orchestrator.ErrRejected, err, worker)
+			}
+			return nil
+		}
+	}
+	for _, test := range []struct {
+		name           string
+		workers, tasks int
+		opts           options
+		act            func(*fleet) // after a term
+		want           []string
+	}{
+		{name: "a silent worker", workers: 3, tasks: 9, act: func(f *fleet) {
+			f.Cut("w2")
+			f.terms(2)
+		}, want: []string{"silent: w2 is silent since 00:00:01: the worker is cut off: w2. Its 3 instances are held."}},
+		{name: "a rack of silent workers", workers: 12, tasks: 24, act: func(f *fleet) {
+			f.Cut("w2", "w3", "w4", "w5")
+			f.terms(2)
+		}, want: []string{"silent: 4 workers are silent since 00:00:01: the worker is cut off: w2. Their 8 instances are held."}},
+		{name: "mass loss", workers: 4, tasks: 8, act: func(f *fleet) {
+			f.Cut("w1", "w2", "w3")
+			f.terms(2)
+		}, want: []string{"mass loss: 3 workers are silent at the same time since 00:00:01: no answer in time, and the last call failed: the worker is cut off: w1. " +
+			"The network of this leader may have failed, so no worker is declared lost for now. Their 6 instances are held."}},
+		{name: "a lost worker", workers: 3, tasks: 9, opts: options{orchestrator.WithGracePeriod(time.Second)}, act: func(f *fleet) {
+			f.Cut("w2")
+			f.terms(4)
+		}, want: []string{"lost: w2 is lost since 00:00:01: the worker is cut off: w2. Its 3 tasks start elsewhere."}},
+		{name: "a stuck worker", workers: 3, tasks: 9, act: func(f *fleet) {
+			f.Stick("w1")
+			f.terms(15)
+		}, want: []string{"stuck: w1 is stuck since 00:00:11: a call has not returned, so no other is made. Its 3 instances are held."}},
+		{name: "a worker that never answered", workers: 0, tasks: 2, act: func(f *fleet) {
+			for _, name := range []string{"w1", "w2"} {
+				require.NoError(f.t, f.AddWorker(name))
+			}
+			f.Start("w2")
+			f.terms(1)
+		}, want: []string{"unplaced: 2 instances of 2 tasks have no place yet: they may run on w1, which has not answered since this leader started."}},
+		{name: "too many instances", workers: 3, tasks: 1, act: func(f *fleet) {
+			require.NoError(f.t, f.AddTask("audit", orchestrator.WithTaskInstances(5)))
+			f.terms(1)
+		}, want: []string{"unplaced: 2 instances of audit have no place: every worker that could take one already runs the task."}},
+		{name: "no workers", tasks: 2, want: []string{"unplaced: 2 instances of 2 tasks have no place: there are no workers."}},
+		{name: "only draining workers", workers: 1, tasks: 2, act: func(f *fleet) {
+			require.NoError(f.t, f.DrainWorker("w1"))
+			require.NoError(f.t, f.AddTask("new"))
+			f.terms(1)
+		}, want: []string{
+			"unplaced: 1 instance of new has no place: no worker is open to new tasks.",
+			"staying: w1 cannot be emptied. 2 instances of 2 tasks stay there: no worker is open to new tasks.",
+		}},
+		{name: "a task that no worker starts", workers: 9, tasks: 9, act: func(f *fleet) {
+			f.Refuse(refuse("no schema 7", "", "poison"))
+			require.NoError(f.t, f.AddTask("poison"))
+			f.terms(12)
+		}, want: []string{"failing: poison fails to start on w7, 7 times in a row: rejected by the worker: no schema 7 on w7. 1 instance is missing."}},
+		{name: "a worker that starts nothing", workers: 2, tasks: 30, act: func(f *fleet) {
+			f.Refuse(refuse("disk full", "w3", ""))
+			f.Start("w3")
+			require.NoError(f.t, f.AddWorker("w3"))
+			f.terms(3)
+		}, want: []string{"quarantined: w3 is quarantined after 2 failed starts: rejected by the worker: disk full on w3. The next try is in term 7."}},
+		{name: "a dry run", workers: 1, tasks: 2, opts: options{orchestrator.WithDryRun()}, want: []string{
+			"unplaced: 2 instances of 2 tasks would be started, but this leader only plans (WithDryRun).",
+		}},
+		{name: "no moves", workers: 1, tasks: 2, opts: options{orchestrator.WithMaxMoves(0)}, act: func(f *fleet) {
+			f.Start("w2")
+			require.NoError(f.t, f.AddWorker("w2"))
+			f.terms(1)
+		}, want: []string{"deferred: 1 move waits: this leader may move none (WithMaxMoves)."}},
+		{name: "a cut term", workers: 1, tasks: 2, act: func(f *fleet) {
+			f.Hang("w1")
+			ctx, cancel := context.WithTimeoutCause(f.t.Context(), time.Second, errors.New("the program ends"))
+			defer cancel()
+			_ = f.NextTerm(ctx)
+		}, want: []string{"term cut: The last term ended early: term 2, before its writes: the program ends."}},
+		{name: "a stop that fails", workers: 2, tasks: 2, act: func(f *fleet) {
+			f.Refuse(func(op orchestrator.Op, worker, _ string) error {
+				if op == orchestrator.OpRemove {
+					return fmt.Errorf("%w: busy", orchestrator.ErrRejected)
+				}
+				return nil
+			})
+			f.RemoveTask("t1")
+			f.terms(4)
+		}, want: []string{"unexpected: t1 should stop on w1 and cannot: rejected by the worker: busy. The next try is in term 7."}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				f := newFleet(t, test.workers, test.tasks, test.opts)
+				f.terms(1)
+				if test.act != nil {
+					test.act(f)
+				}
+				require.Equal(t, test.want, f.problems())
+			})
+		})
+	}
+}
+
+// TestD14_Random: in random clusters the lines add up to the missing instances and to those
+// that silent workers hold, and name each task.
+func TestD14_Random(t *testing.T) {
+	for seed := range uint64(30) {
+		inBubble(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 2))
+			f := newFleet(t, 6, 0, options{orchestrator.WithMaxMoves(3), orchestrator.WithGracePeriod(15 * time.Second)})
+			for i := range 12 {
+				require.NoError(t, f.AddTask(fmt.Sprintf("t%d", i), orchestrator.WithTaskInstances(1+i%4)))
+			}
+			for range 25 {
+				name := fmt.Sprintf("w%d", 1+r.IntN(6))
+				switch r.IntN(8) {
+				case 0:
+					f.Cut(name)
+				case 1:
+					f.Hang(name)
+				case 2:
+					f.LoseAnswers(name)
+				case 3:
+					f.Refuse(func(_ orchestrator.Op, worker, _ string) error {
+						if worker == name {
+							return errors.New("disk full")
+						}
+						return nil
+					})
+				case 4:
+					f.Refuse(func(_ orchestrator.Op, _, task string) error {
+						if task == "t3" {
+							return fmt.Errorf("%w: no such schema", orchestrator.ErrRejected)
+						}
+						return nil
+					})
+				case 5:
+					require.NoError(t, f.DrainWorker(name))
+				case 6:
+					require.NoError(t, f.UndrainWorker(name))
+				case 7:
+					f.Heal()
+					f.Refuse(nil)
+				}
+				f.terms(1)
+				f.requireExplained()
+			}
+		})
+	}
+}
+
+// requireExplained checks the problems against the last plan.
+func (f *fleet) requireExplained() {
+	f.t.Helper()
+	s, plan := f.status(), f.LastPlan()
+	require.Equal(f.t, s.ProblemsTotal, len(s.Problems), "the test checks all problems")
+	missing, held, named := 0, 0, make(map[string]bool)
+	for _, p := range s.Problems {
+		switch p.Kind {
+		case api.ProblemUnplaced, api.ProblemFailing:
+			missing += p.Instances
+			for _, task := range p.Tasks {
+				named[task.Name] = true
+			}
+			if p.TasksTotal > len(p.Tasks) {
+				named["more"] = true
+			}
+		case api.ProblemSilent, api.ProblemStuck, api.ProblemMassLoss:
+			held += p.Instances
+		}
+		require.NotEmpty(f.t, p.Text)
+	}
+	require.Equal(f.t, s.Instances.Missing, missing, "%v", s.Problems)
+	late := make(map[string]bool)
+	for _, w := range plan.Workers {
+		late[w.Name] = w.Late
+	}
+	for _, w := range plan.Waiting {
+		switch w.Kind() {
+		case orchestrator.WaitingUnplaced, orchestrator.WaitingFailing:
+			require.True(f.t, named[w.Task] || named["more"], "%s is in no line of %v", w.Task, s.Problems)
+			detail := get[api.TaskDetail](f.t, f.dashboard, "/api/v1/task?name="+w.Task)
+			require.Positive(f.t, detail.Missing)
+			require.Len(f.t, detail.Reasons, len(plan.Workers))
+		case orchestrator.WaitingHeld:
+			if !late[w.Worker] {
+				held -= w.Instances
+			}
+		}
+	}
+	require.Zero(f.t, held, "held instances: %v", s.Problems)
+}
+
+// TestStatus_Overdue: no term for three intervals is a problem, and changes the tag.
+func TestStatus_Overdue(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFleet(t, 2, 4, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		source := &paused{Source: f.Orchestrator}
+		f.dashboard.Lead(source)
+		done := make(chan error, 1)
+		go func() { done <- f.Run(ctx, 10*time.Second) }()
+		time.Sleep(15 * time.Second)
+		f.requireSummary("All 4 instances run, evenly.")
+		tag := get[api.Current](t, f.dashboard, "/api/v1/progress").Tag
+		source.last = f.Last() // as if its terms did not end
+		time.Sleep(36 * time.Second)
+		f.requireSummary("1 thing needs attention.", "no terms: No term has ended since 00:00:10, and one should begin every 10s.")
+		require.NotEqual(t, tag, get[api.Current](t, f.dashboard, "/api/v1/progress").Tag)
+		cancel()
+		require.ErrorIs(t, <-done, context.Canceled)
+	})
+}
+
+// paused is a source whose last term stays the same once it is set.
+type paused struct {
+	dashboard.Source[string, string]
+	last *orchestrator.Snapshot[string, string]
+}
+
+func (p *paused) Last() *orchestrator.Snapshot[string, string] {
+	if p.last != nil {
+		return p.last
+	}
+	return p.Source.Last()
+}
