@@ -78,7 +78,7 @@ var mayImport = map[string]string{
 	"replica/replicatest": "std . replica", // linked into the tests of users: no test library
 
 	// Programs.
-	"cmd/orchctl":             "std . dashboard/api",
+	"cmd/orchctl":             "std . dashboard/api history",
 	"examples/allocator":      "std . worker stats dashboard etcd etcd/embed examples/allocator/api go.etcd.io/etcd github.com/prometheus golang.org/x",
 	"examples/allocator/api":  "std golang.org/x/sync",
 	"examples/dashboard":      "std . communicator/memory dashboard examples/internal/stage",

@@ -163,7 +163,7 @@ func (c *client) request(ctx context.Context, method, route string, query url.Va
 		failures = append(failures, err.Error())
 	}
 	if len(failures) > 1 {
-		return fail(exitUnreachable, "none of %d servers answers for the leader: %s", len(failures), strings.Join(failures, "; "))
+		return fail(exitUnreachable, "none of the %d servers leads: %s", len(failures), strings.Join(failures, "; "))
 	}
 	return fail(exitUnreachable, "%s", failures[0])
 }
@@ -173,8 +173,10 @@ func (c *client) follow(ctx context.Context, s *server, method, route string, qu
 	said := ""
 	for range maxHops {
 		leader, err := c.ask(ctx, s, method, route, query, answer)
-		if err != nil {
-			return fail(exitCode(err), "%s%w", said, err)
+		if exitCode(err) == exitUnreachable {
+			return fail(exitUnreachable, "%s%w", said, err)
+		} else if err != nil {
+			return err
 		}
 		if leader == "" {
 			c.last = s
@@ -289,7 +291,7 @@ func decode(s *server, route string, response *http.Response, body []byte, answe
 // refused returns the error for an answer other than 200.
 func (c *client) refused(s *server, route string, response *http.Response, body []byte, problem *api.Error, token bool) error {
 	code, status := exitFailed, response.StatusCode
-	text := printable(problem.Error())
+	text := strings.TrimSuffix(printable(problem.Error()), ".")
 	if text == "" {
 		text = printable(response.Status)
 	}

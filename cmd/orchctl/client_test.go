@@ -94,16 +94,16 @@ func TestServers_ThatAreNoDashboard(t *testing.T) {
 		"redirects":              {says(302, "text/html", ""), "status", exitFailed, "redirects to /login"},
 		"fails":                  {says(500, "text/plain", "oops"), "status", exitFailed, "500 Internal Server Error"},
 		"a proxy without it":     {says(502, "text/html", "oops"), "status", exitUnreachable, "502 Bad Gateway"},
-		"no leader":              {problem(503, "This process does not lead.", ""), "status", exitUnreachable, "This process does not lead."},
+		"no leader":              {problem(503, "This process does not lead.", ""), "status", exitUnreachable, "This process does not lead"},
 		"a leader of no use":     {problem(503, "x", "ftp://b"), "status", exitUnreachable, `names a leader that cannot be asked: "ftp://b" must begin with`},
 		"leads to itself":        {problem(503, "x", "http://a"), "status", exitUnreachable, "http://a says that http://a leads; no leader found"},
 		"leads to nobody":        {problem(503, "x", "http://c"), "status", exitUnreachable, "http://a says that http://c leads; http://c: dial: connection refused"},
 		"a socket of yours":      {problem(503, "x", "unix:///run/x"), "status", exitUnreachable, "unix:///run/x is not among the addresses of -server"},
-		"unknown":                {answers(404, api.Error{Type: api.TypeUnknownName, Status: 404, Detail: "There is no worker w."}), "worker w", exitUnknown, "There is no worker w."},
-		"refuses":                {problem(403, "Read only.", ""), "status", exitFailed, "Read only."},
-		"bad request":            {problem(400, "No such thing.", ""), "status", exitFailed, "No such thing."},
-		"wants a token":          {problem(401, "No token.", ""), "status", exitFailed, "No token.; give the token with -token-file"},
-		"busy":                   {problem(429, "One at a time.", ""), "what-if -drain w", exitFailed, "One at a time.: try again"},
+		"unknown":                {answers(404, api.Error{Type: api.TypeUnknownName, Status: 404, Detail: "There is no worker w."}), "worker w", exitUnknown, "There is no worker w"},
+		"refuses":                {problem(403, "Read only.", ""), "status", exitFailed, "Read only"},
+		"bad request":            {problem(400, "No such thing.", ""), "status", exitFailed, "No such thing"},
+		"wants a token":          {problem(401, "No token.", ""), "status", exitFailed, "No token; give the token with -token-file"},
+		"busy":                   {problem(429, "One at a time.", ""), "what-if -drain w", exitFailed, "One at a time: try again"},
 		"a hostile error":        {problem(500, "\x1b[2J\u202egnp\nx", ""), "status", exitFailed, `\u001b[2J\u202egnp\u000ax`},
 		"without end":            {http.HandlerFunc(endless), "status", exitFailed, "it is no dashboard"},
 		"read-only, no drain":    {answers(200, api.Settings{Header: api.Header{Now: time.Unix(1, 0)}}), "drain w", exitFailed, "read-only"},
@@ -147,7 +147,7 @@ func TestServers_AreTriedInTurn(t *testing.T) {
 		require.Equal(t, result{exitDone, ok, ""}, got)
 		got = n.run("http://a,http://b", "status")
 		require.Equal(t, exitUnreachable, got.code)
-		require.Equal(t, "orchctl: none of 2 servers answers for the leader: http://a: dial: connection refused; "+
+		require.Equal(t, "orchctl: none of the 2 servers leads: http://a: dial: connection refused; "+
 			"http://b: no answer within 10s; is the address right? (-timeout waits longer)\n", got.errors)
 	})
 }
@@ -285,6 +285,24 @@ func TestUsage(t *testing.T) {
 		got := n.run("http://a", strings.Fields(args)...)
 		require.Equal(t, exitDone, got.code, args)
 		require.Contains(t, got.errors, "usage: orchctl")
+	}
+}
+
+func TestVersion(t *testing.T) {
+	n := newNetwork(t)
+	got := n.run("", "version")
+	require.Equal(t, exitDone, got.code)
+	require.Regexp(t, `^orchctl \S+, go\S+\n$`, got.out)
+	require.Regexp(t, `"go": "go`, n.run("", "version", "-o", "json").out)
+}
+
+func TestReplay_OfAnotherFile(t *testing.T) {
+	n := newNetwork(t)
+	for name, path := range map[string]string{"no such file": "/nonsense\x1b", "another": file(t, "x\n")} {
+		got := n.run("", "replay", path)
+		require.Equal(t, exitFailed, got.code, name)
+		require.Equal(t, 1, strings.Count(got.errors, "\n"))
+		require.NotContains(t, got.errors, "\x1b")
 	}
 }
 

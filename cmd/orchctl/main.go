@@ -144,6 +144,7 @@ func commands() []command {
 		{name: "drain", args: "WORKER…", short: "move all tasks away from workers, and wait until they are empty", min: 1, max: -1, names: true, define: drain},
 		{name: "undrain", args: "WORKER…", short: "let drained workers receive tasks again", min: 1, max: -1, names: true, define: undrain},
 		{name: "watch", short: "print changes as they happen, until interrupted", define: watch},
+		{name: "replay", args: "FILE", short: "the terms and changes in a log file of package history", min: 1, max: 1, names: true, local: true, define: replay},
 		{name: "version", short: "the version of this program", local: true, define: version},
 	}
 }

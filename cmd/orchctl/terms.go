@@ -18,6 +18,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
+	"github.com/f8949c05/orchestrator/history"
 )
 
 func terms(f *flag.FlagSet) action {
@@ -27,26 +28,26 @@ func terms(f *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		return s.showTerms(a)
+		return s.show(a, func() (names []string) {
+			for _, t := range a.Terms {
+				names = append(names, strconv.FormatUint(t.Stats.Term.Number, 10))
+			}
+			return names
+		}, func() string {
+			var rows [][]string
+			for _, t := range a.Terms {
+				rows = append(rows, termRow(&t, ago(a.Now, t.Stats.Start)))
+			}
+			return s.screen.table(termHeading("ago"), rows)
+		})
 	}
 }
 
-func (s *session) showTerms(a *api.Terms) error {
-	return s.show(a, func() (names []string) {
-		for _, t := range a.Terms {
-			names = append(names, strconv.FormatUint(t.Stats.Term.Number, 10))
-		}
-		return names
-	}, func() string {
-		var rows [][]string
-		for _, t := range a.Terms {
-			rows = append(rows, termRow(&t, a.Now))
-		}
-		return s.screen.table([]string{"term", "ago", "took", "answering", "missing", "changes"}, rows)
-	})
+func termHeading(when string) []string {
+	return []string{"term", when, "took", "answering", "missing", "changes"}
 }
 
-func termRow(t *api.TermRow, now time.Time) []string {
+func termRow(t *api.TermRow, when string) []string {
 	x := &t.Stats
 	all := x.Workers.Answering + x.Workers.Silent + x.Workers.Lost
 	text := changesText(x)
@@ -54,12 +55,12 @@ func termRow(t *api.TermRow, now time.Time) []string {
 		text += fmt.Sprintf("; %s followed", plural(t.Quiet, "quiet term"))
 	}
 	return []string{
-		strconv.FormatUint(x.Term.Number, 10), ago(now, x.Start), short(x.Total),
+		strconv.FormatUint(x.Term.Number, 10), when, short(x.Total),
 		fmt.Sprintf("%d/%d", x.Workers.Answering, all), strconv.Itoa(x.Instances.Missing), text,
 	}
 }
 
-// changesText returns what a term did, and what of it did not succeed.
+// changesText returns what a term did, what of it did not succeed, and why it ended early.
 func changesText(x *orchestrator.TermStats) string {
 	text := cmp.Or(counts(x.Changes), "none")
 	outcomes := maps.Clone(x.Outcomes)
@@ -67,8 +68,8 @@ func changesText(x *orchestrator.TermStats) string {
 	if failed := counts(outcomes); failed != "" {
 		text += "; " + failed
 	}
-	if x.Err != nil {
-		text += "; " + errText(x.Err)
+	if x.Cut {
+		text += "; cut: " + errText(x.Err)
 	}
 	return text
 }
@@ -83,7 +84,8 @@ func counts[K comparable](numbers map[K]int) string {
 	return strings.Join(all, ", ")
 }
 
-func changes(f *flag.FlagSet) action {
+// filterFlags defines the flags that select changes, and returns their values.
+func filterFlags(f *flag.FlagSet) url.Values {
 	query := url.Values{}
 	for _, key := range []string{"task", "worker", "reason", "outcome"} {
 		f.Func(key, "only changes with this `"+key+"`", func(value string) error {
@@ -91,6 +93,11 @@ func changes(f *flag.FlagSet) action {
 			return nil
 		})
 	}
+	return query
+}
+
+func changes(f *flag.FlagSet) action {
+	query := filterFlags(f)
 	since := f.Duration("since", 0, "only changes of this last time, such as 10m")
 	limit := limitFlag(f, 100)
 	return func(ctx context.Context, s *session, _ []string) error {
@@ -105,12 +112,69 @@ func changes(f *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		return s.show(a, func() (names []string) {
-			for _, c := range a.Changes {
-				names = append(names, c.Change.Task)
+		return s.show(a, func() []string { return changedTasks(a.Changes) }, func() string { return s.changes(a.Changes) })
+	}
+}
+
+func changedTasks(changes []api.RepeatedChange) (names []string) {
+	for _, c := range changes {
+		names = append(names, c.Change.Task)
+	}
+	return names
+}
+
+// replayed is the JSON of the command replay: parts of lists, the newest first.
+type replayed struct {
+	Terms        []api.TermRow        `json:"terms"`
+	TermsTotal   int                  `json:"terms_total"`
+	Changes      []api.RepeatedChange `json:"changes"`
+	ChangesTotal int                  `json:"changes_total"` // each repetition too
+}
+
+func replay(f *flag.FlagSet) action {
+	query := filterFlags(f)
+	limit := f.Uint("limit", 100, "the most terms and the most changes")
+	return func(_ context.Context, s *session, args []string) error {
+		ring, err := history.Open(args[0])
+		if err != nil {
+			return fmt.Errorf("replay: %s", printable(err.Error()))
+		}
+		for _, note := range ring.Notes() {
+			s.say("%s", printable(note))
+		}
+		view := ring.View()
+		a := replayed{TermsTotal: view.Counts().Terms, Terms: []api.TermRow{}, Changes: []api.RepeatedChange{}}
+		for t, quiet := range view.Terms(orchestrator.Term{}) {
+			if len(a.Terms) == int(*limit) {
+				break
 			}
-			return names
-		}, func() string { return s.changes(a.Changes) })
+			a.Terms = append(a.Terms, api.TermRow{Stats: t.Stats, Quiet: quiet.Terms})
+		}
+		filter := history.Filter{Reason: orchestrator.Reason(query.Get("reason")), Outcome: orchestrator.Outcome(query.Get("outcome"))}
+		if query.Has("task") {
+			filter.Task = new(query.Get("task"))
+		}
+		if query.Has("worker") {
+			filter.Worker = new(query.Get("worker"))
+		}
+		rows, total := view.Repeated(filter, history.Position{}, int(*limit))
+		a.ChangesTotal = total
+		for _, row := range rows {
+			a.Changes = append(a.Changes, api.RepeatedChange{Change: *row.Change, Term: row.At.Term, Times: row.Times})
+		}
+		return s.show(a, func() []string { return changedTasks(a.Changes) }, func() string {
+			var rows [][]string
+			for _, t := range a.Terms {
+				rows = append(rows, termRow(&t, t.Stats.Start.Local().Format(time.DateTime)))
+			}
+			var b strings.Builder
+			b.WriteString(s.screen.table(termHeading("start"), rows))
+			if more := a.TermsTotal - len(rows); more > 0 {
+				fmt.Fprintf(&b, "and %s\n", plural(more, "earlier term"))
+			}
+			section(&b, s.changes(a.Changes))
+			return b.String()
+		})
 	}
 }
 

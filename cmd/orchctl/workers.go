@@ -18,8 +18,8 @@ import (
 const maxRows = 1000
 
 // limitFlag defines the flag for the length of a list.
-func limitFlag(f *flag.FlagSet, rows int) *int {
-	return f.Int("limit", rows, "the most rows, or 0 for all")
+func limitFlag(f *flag.FlagSet, rows uint) *uint {
+	return f.Uint("limit", rows, "the most rows, or 0 for all")
 }
 
 // nthFlag defines the flag that chooses among names with the same text.
@@ -38,14 +38,14 @@ func named(name string, nth *int) url.Values {
 
 // list reads a list page by page, up to a number of rows, or to its end if limit is 0. Rows
 // returns the parts of an answer. If the list was cut, list says so.
-func list[A, R any](ctx context.Context, s *session, route string, query url.Values, limit int, rows func(*A) (*api.Page, *[]R)) (*A, error) {
-	all := new(A)
+func list[A, R any](ctx context.Context, s *session, route string, query url.Values, limit uint, rows func(*A) (*api.Page, *[]R)) (*A, error) {
+	all, most := new(A), int(limit)
 	for {
 		var a A
 		page, got := rows(all)
 		wanted := maxRows
-		if limit > 0 {
-			wanted = min(wanted, limit-len(*got))
+		if most > 0 {
+			wanted = min(wanted, most-len(*got))
 		}
 		query.Set("limit", strconv.Itoa(wanted))
 		if err := s.get(ctx, route, query, &a); err != nil {
@@ -56,7 +56,7 @@ func list[A, R any](ctx context.Context, s *session, route string, query url.Val
 		*all = a // with the header of the last part
 		page, got = rows(all)
 		*page, *got = *next, merged
-		if next.After == "" || len(*more) == 0 || limit > 0 && len(merged) >= limit || len(merged) >= next.Matching {
+		if next.After == "" || len(*more) == 0 || most > 0 && len(merged) >= most || len(merged) >= next.Matching {
 			break
 		}
 		query.Set("after", next.After)
@@ -150,7 +150,7 @@ func (s *session) workerText(a *api.WorkerDetail) string {
 	section(&b, s.pauses(a.Pauses))
 	var rows [][]string
 	for _, t := range a.Running {
-		rows = append(rows, []string{shown(t.Name), name2(t.State), printable(t.Err)})
+		rows = append(rows, []string{shown(t.Name), dash(t.State), printable(t.Err)})
 	}
 	section(&b, s.screen.table([]string{"task", "state", "last error"}, rows))
 	if more := a.TasksPage.Matching - len(a.Running); more > 0 {
@@ -160,8 +160,8 @@ func (s *session) workerText(a *api.WorkerDetail) string {
 	return b.String()
 }
 
-// name2 returns a word, or "-" if it is not known.
-func name2(word string) string {
+// dash returns a word, or "-" if it is not known.
+func dash(word string) string {
 	if word == "" {
 		return "-"
 	}
@@ -179,13 +179,26 @@ func section(b *strings.Builder, table string) {
 func (s *session) pauses(pauses []api.Pause) string {
 	var rows [][]string
 	for _, p := range pauses {
-		what := printable(string(p.Kind))
-		if p.Kind == orchestrator.PauseTask || p.Kind == orchestrator.PauseStart || p.Kind == orchestrator.PauseStop {
-			what += " " + name(p.Task)
-		}
-		rows = append(rows, []string{what, strconv.FormatUint(p.Until, 10), strconv.Itoa(p.Failures), errText(p.Err)})
+		rows = append(rows, append([]string{pauseText(&p)}, pauseRow(&p)...))
 	}
 	return s.screen.table([]string{"paused", "until term", "failures", "last failure"}, rows)
+}
+
+func pauseText(p *api.Pause) string {
+	kind := printable(string(p.Kind))
+	switch p.Kind {
+	case orchestrator.PauseMoves:
+		return "all " + kind
+	case orchestrator.PauseWorker:
+		return kind + " " + name(p.Worker)
+	case orchestrator.PauseTask:
+		return kind + " " + name(p.Task)
+	}
+	return kind + " of " + name(p.Task) + " on " + name(p.Worker)
+}
+
+func pauseRow(p *api.Pause) []string {
+	return []string{strconv.FormatUint(p.Until, 10), strconv.Itoa(p.Failures), errText(p.Err)}
 }
 
 // errText returns the text of an error, or "" if it is nil.
@@ -197,18 +210,30 @@ func errText(err error) string {
 }
 
 func quarantined(f *flag.FlagSet) action {
-	limit := limitFlag(f, maxRows)
+	limit := limitFlag(f, 20) // each is a request
 	return func(ctx context.Context, s *session, _ []string) error {
 		a, err := list(ctx, s, "workers", url.Values{"state": {"quarantined"}}, *limit, workersParts)
 		if err != nil {
 			return err
 		}
-		return s.show(a, workerNames(a), func() string {
-			var rows [][]string
-			for _, w := range a.Workers {
-				rows = append(rows, []string{shown(w.Name), strconv.Itoa(w.Tasks), printable(w.Err)})
+		all := make([]api.WorkerDetail, len(a.Workers))
+		for i := range a.Workers {
+			w := &a.Workers[i]
+			if err := s.get(ctx, "worker", named(w.Name.Name, &w.Nth), &all[i]); err != nil && exitCode(err) != exitUnknown {
+				return err
 			}
-			return s.screen.table([]string{"worker", "tasks", "why"}, rows)
+		}
+		return s.show(all, workerNames(a), func() string {
+			var rows [][]string
+			for i := range all {
+				for _, p := range all[i].Pauses {
+					if p.Kind == orchestrator.PauseWorker {
+						w := &all[i].Worker
+						rows = append(rows, append([]string{shown(w.Name), strconv.Itoa(w.Tasks)}, pauseRow(&p)...))
+					}
+				}
+			}
+			return s.screen.table([]string{"worker", "tasks", "until term", "failures", "last failure"}, rows)
 		})
 	}
 }
