@@ -84,6 +84,18 @@ func (s *Snapshot[W, T]) Workers() iter.Seq[WorkerState[W, T]] {
 	}
 }
 
+// Loads yields the number of tasks of each worker, 0 for a lost one, in the order of
+// Workers. It copies nothing.
+func (s *Snapshot[W, T]) Loads() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := range s.fleet.Workers {
+			if !yield(int(s.fleet.Workers[i].Runs)) {
+				return
+			}
+		}
+	}
+}
+
 // worker returns the worker at an index.
 func (s *Snapshot[W, T]) worker(i int) WorkerState[W, T] {
 	w := &s.fleet.Workers[i]

@@ -3,6 +3,7 @@ package history_test
 import (
 	"bytes"
 	"errors"
+	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -62,11 +63,19 @@ func (f *fleet) lead() {
 	history.Record(f.ring, f.Orchestrator, history.Names[string, string]{})
 }
 
-// terms runs terms, a second apart.
+// terms runs terms, a second apart, and checks the number of tasks that are recorded.
 func (f *fleet) terms(n int) {
+	f.t.Helper()
 	for range n {
 		time.Sleep(time.Second)
-		_ = f.NextTerm(f.t.Context())
+		_ = f.NextTerm(f.t.Context()) // it may fail
+		next, stop := iter.Pull(f.Last().Loads())
+		for w := range f.Last().Workers() {
+			load, ok := next()
+			require.True(f.t, ok)
+			require.Len(f.t, w.Tasks, load, w.Name)
+		}
+		stop()
 	}
 }
 
@@ -142,6 +151,7 @@ func TestEvents_UpAndDown(t *testing.T) {
 		var states []string
 		for _, e := range f.ring.View().Events("w2") {
 			state := "removed"
+			require.Equal(t, e.After != nil && e.After.State != orchestrator.Answering, e.Err != "", "%+v", e)
 			if e.After != nil {
 				state = e.After.State.String()
 				if e.After.Draining {

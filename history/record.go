@@ -36,16 +36,7 @@ type Names[W, T comparable] struct {
 // A term in which nothing changed takes a step for each worker, and allocates nothing.
 // Another one also takes a step for each instance that waits, and for up to 10,000 changes.
 func Record[W, T comparable](r *Ring, s Source[W, T], names Names[W, T]) (stop func()) {
-	rec := &recorder[W, T]{
-		ring: r, names: names,
-		waiting: make(map[orchestrator.Reason]int), paused: make(map[orchestrator.PauseKind]int),
-	}
-	if names.Worker == nil {
-		rec.names.Worker = textOf[W]
-	}
-	if names.Task == nil {
-		rec.names.Task = textOf[T]
-	}
+	rec := newRecorder(r, names)
 	stop = s.OnTerm(rec.observe)
 	if last := s.Last(); last != nil {
 		rec.observe(last)
@@ -143,6 +134,19 @@ type row[W comparable] struct {
 	known, hidden bool
 }
 
+func newRecorder[W, T comparable](r *Ring, names Names[W, T]) *recorder[W, T] {
+	if names.Worker == nil {
+		names.Worker = textOf[W]
+	}
+	if names.Task == nil {
+		names.Task = textOf[T]
+	}
+	return &recorder[W, T]{
+		ring: r, names: names,
+		waiting: make(map[orchestrator.Reason]int), paused: make(map[orchestrator.PauseKind]int),
+	}
+}
+
 // observe records a term.
 func (r *recorder[W, T]) observe(s *orchestrator.Snapshot[W, T]) {
 	r.mu.Lock()
@@ -170,18 +174,45 @@ func (r *recorder[W, T]) observeWorkers(s *orchestrator.Snapshot[W, T], p *orche
 		begun = r.updateMembers(p.Workers)
 	}
 	i := 0
-	for w := range s.Workers() {
-		row := &r.rows[i]
+	for tasks := range s.Loads() {
+		row, w := &r.rows[i], &p.Workers[i]
 		i++
 		is := Condition{w.State, w.Draining, w.Quarantined}
-		if row.hidden || row.known && row.Tasks == len(w.Tasks) && row.Condition == is {
+		if row.hidden || row.known && row.Tasks == tasks && row.Condition == is {
 			continue
 		}
 		if begun && (!row.known || row.Condition != is) {
-			r.event(WorkerEvent{Worker: row.Name, Before: row.condition(), After: &is, Tasks: len(w.Tasks), Err: message(w.Err)})
+			r.event(WorkerEvent{Worker: row.Name, Before: row.condition(), After: new(is), Tasks: tasks})
 		}
-		row.Condition, row.Tasks, row.known = is, len(w.Tasks), true
+		row.Condition, row.Tasks, row.known = is, tasks, true
 		r.changed = append(r.changed, row.WorkerRow)
+	}
+	if len(r.events) > 0 {
+		r.explain(s)
+	}
+}
+
+// explain adds to the events why workers did not answer. It takes a step for each worker,
+// and for each task of those that were written to.
+func (r *recorder[W, T]) explain(s *orchestrator.Snapshot[W, T]) {
+	errs := make(map[string]error)
+	for i := range r.events {
+		if e := &r.events[i]; e.After != nil && e.After.State != orchestrator.Answering {
+			errs[e.Worker] = nil
+		}
+	}
+	if len(errs) == 0 {
+		return
+	}
+	i := 0
+	for w := range s.Workers() {
+		if _, ok := errs[r.rows[i].Name]; ok && !r.rows[i].hidden {
+			errs[r.rows[i].Name] = w.Err
+		}
+		i++
+	}
+	for i := range r.events {
+		r.events[i].Err = message(errs[r.events[i].Worker])
 	}
 }
 

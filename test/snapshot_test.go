@@ -59,6 +59,7 @@ func TestD1_OneTerm(t *testing.T) {
 func requireOneTerm(t *testing.T, s *snapshot) {
 	t.Helper()
 	p := s.Plan()
+	loads := slices.Collect(s.Loads())
 	i, running := 0, 0
 	for w := range s.Workers() {
 		row := p.Workers[i]
@@ -66,6 +67,7 @@ func requireOneTerm(t *testing.T, s *snapshot) {
 		require.Equal(t, row.State, w.State)
 		require.Equal(t, row.Draining, w.Draining)
 		require.Len(t, w.Tasks, row.After)
+		require.Equal(t, row.After, loads[i])
 		running += len(w.Tasks)
 		i++
 	}

@@ -30,6 +30,7 @@ type Record struct {
 	Repeats   bool
 	initial   bool
 	pins      int32
+	Runs      int32 // tasks, 0 if it is lost
 	Since     time.Time
 	Took      time.Duration // the call of its last answer
 	Standing  *Standing
@@ -109,7 +110,7 @@ func (f *Fleet) Snapshot(d *Decision, t *Tasks, now Moment) *Snapshot {
 		}
 		s.Workers[i] = Record{
 			Serial: w.Serial, State: w.State, Draining: w.Draining, Heard: w.Heard, initial: w.initial,
-			Repeats: w.Duplicates > 0, Since: w.Since, Took: w.took, Standing: w.standing,
+			Repeats: w.Duplicates > 0, Runs: int32(len(w.runs)), Since: w.Since, Took: w.took, Standing: w.standing,
 		}
 		if len(w.unsure) > 0 || len(w.stops) > 0 || w.gainIn > now.Term || !w.Missed.IsZero() {
 			s.Workers[i].unsettled = w.clone(same)
