@@ -240,6 +240,12 @@ func (h *Handler[W, T]) servePage(w http.ResponseWriter, r *http.Request, p *pag
 		h.writePage(w, r, a, "waiting", f)
 		return
 	}
+	if name := f.Query.Get("q"); p.path == "tasks" && len(f.Query) == 1 { // a whole name leads to its page
+		if _, ok := v.findTask(printable(name), 1); ok {
+			redirect(w, "task?"+url.Values{"name": {name}}.Encode())
+			return
+		}
+	}
 	q := newQuery(r, p.params)
 	q.values, q.bytes = maps.Clone(f.Query), pageBytes
 	if p.rows > 0 {
@@ -254,7 +260,8 @@ func (h *Handler[W, T]) servePage(w http.ResponseWriter, r *http.Request, p *pag
 		f.Header, f.Content = v.header(), &hypothesis{Err: err}
 		a.status, a.tag = err.Status, ""
 	default:
-		h.errorPage(w, r, err)
+		f.Header, f.Content = v.header(), err
+		h.writePage(w, r, answer{status: err.Status}, "error", f)
 		return
 	}
 	h.writePage(w, r, a, cmp.Or(p.path, "overview"), f)
@@ -325,7 +332,13 @@ func (h *Handler[W, T]) serveDrainForm(w http.ResponseWriter, r *http.Request) {
 	if len(workers) == 1 {
 		location = "worker?" + url.Values{"name": workers, "nth": {nth}}.Encode()
 	}
-	w.Header().Set("Location", location) // relative: http.Redirect would prepend the path without its prefix
+	redirect(w, location)
+}
+
+// redirect leads the browser to a page. [http.Redirect] would make the address absolute,
+// without the prefix that was stripped.
+func redirect(w http.ResponseWriter, location string) {
+	w.Header().Set("Location", location)
 	w.WriteHeader(http.StatusSeeOther)
 }
 

@@ -26,11 +26,13 @@ const (
 	barWidth = 1000
 )
 
-// bar is a worker's or a bucket's row in a plot of bars. Even is the place of the line of an
-// even share, and Ghost the width of a bar behind the bar; both are 0 if there is none.
+// bar is a worker's or a bucket's row in a plot of bars.
 type bar struct {
-	Class              string
-	Width, Even, Ghost int
+	Class string
+	Width int
+	Even  int  // the place of the line of an even share; 0: none
+	Thin  bool // with a wide bar behind it, of width Ghost
+	Ghost int
 }
 
 // scaled returns n as a part of a length. A number above zero is seen.
@@ -81,7 +83,7 @@ func barsOf(rows, all []api.Worker) workerBars {
 		most = max(most, w.Tasks)
 	}
 	for _, w := range rows {
-		b.Rows = append(b.Rows, workerBar{w, bar{tone(w), scaled(w.Tasks, most, barWidth), int(b.Even * barWidth / float64(most)), 0}})
+		b.Rows = append(b.Rows, workerBar{w, bar{Class: tone(w), Width: scaled(w.Tasks, most, barWidth), Even: int(b.Even * barWidth / float64(most))}})
 	}
 	return b
 }
@@ -325,7 +327,7 @@ func differenceOf(rows []orchestrator.WorkerPlan[string]) []workerChange {
 	changes := make([]workerChange, len(rows))
 	for i, w := range rows {
 		as := api.Worker{State: w.State, Late: w.Late, Draining: w.Draining, Quarantined: w.Quarantined}
-		changes[i] = workerChange{w, statesOf(as), bar{tone(as), scaled(w.After, most, barWidth), 0, scaled(w.Before, most, barWidth)}}
+		changes[i] = workerChange{w, statesOf(as), bar{Class: tone(as), Width: scaled(w.After, most, barWidth), Thin: true, Ghost: scaled(w.Before, most, barWidth)}}
 	}
 	return changes
 }

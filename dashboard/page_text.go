@@ -39,7 +39,7 @@ func workerStates() []string {
 }
 func workerOrders() []string { return []string{"name", "tasks"} }
 func waitingKinds() []orchestrator.WaitingKind {
-	return []orchestrator.WaitingKind{orchestrator.WaitingUnplaced, orchestrator.WaitingFailing, orchestrator.WaitingHeld, orchestrator.WaitingStaying}
+	return []orchestrator.WaitingKind{"any", orchestrator.WaitingUnplaced, orchestrator.WaitingFailing, orchestrator.WaitingHeld, orchestrator.WaitingStaying}
 }
 
 // grouped returns a whole number with separators between the thousands.
@@ -215,7 +215,7 @@ func remarksOf(row api.TermRow) remarks {
 		parts = append(parts, "too many workers silent to declare any lost")
 	}
 	if s.Err != nil {
-		parts = append(parts, textOf(s.Err))
+		parts = append(parts, shorten(textOf(s.Err), 120))
 	}
 	bad := len(parts) > 0
 	if s.Deferred > 0 {
@@ -412,7 +412,8 @@ type textPart struct {
 	Worker, Task *api.Name
 }
 
-// linkedText is a text with links in it, and the names that the text does not have.
+// linkedText is a text with links in it, and the names that it concerns unless the text has
+// all of them.
 type linkedText struct {
 	Parts          []textPart
 	Workers, Tasks nameList
@@ -421,23 +422,20 @@ type linkedText struct {
 // linked makes links of the names in the text of a problem.
 func linked(p api.Problem) linkedText {
 	l := linkedText{Parts: []textPart{{Text: p.Text}}}
-	find := func(names []api.Name, total int, link func(*api.Name) textPart) nameList {
-		rest := slices.Clone(names)
+	link := func(names []api.Name, total int, part func(*api.Name) textPart) (missing nameList) {
+		found := 0
 		for i := range names {
-			if l.replace(names[i].Name, link(&names[i])) {
-				rest = slices.DeleteFunc(rest, func(n api.Name) bool { return n == names[i] })
+			if l.replace(names[i].Name, part(&names[i])) {
+				found++
 			}
 		}
-		return nameList{rest, max(total-len(names), 0)}
+		if found == total {
+			return nameList{}
+		}
+		return namesOf(names, total)
 	}
-	l.Workers = find(p.Workers, p.WorkersTotal, func(n *api.Name) textPart { return textPart{Worker: n} })
-	l.Tasks = find(p.Tasks, p.TasksTotal, func(n *api.Name) textPart { return textPart{Task: n} })
-	if len(l.Workers.Names) == 0 {
-		l.Workers.More = 0
-	}
-	if len(l.Tasks.Names) == 0 {
-		l.Tasks.More = 0
-	}
+	l.Workers = link(p.Workers, p.WorkersTotal, func(n *api.Name) textPart { return textPart{Worker: n} })
+	l.Tasks = link(p.Tasks, p.TasksTotal, func(n *api.Name) textPart { return textPart{Task: n} })
 	return l
 }
 

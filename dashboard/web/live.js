@@ -65,6 +65,14 @@
     if (!document.hidden) answered = Date.now(); // it was not asked while the page was hidden
     ask();
   });
+  // The key / leads to the search. It is typed before keyup.
+  const slash = event => {
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.target.closest("input, select, textarea")) return;
+    event.preventDefault();
+    if (event.type === "keyup") document.querySelector("[role=search] input").focus();
+  };
+  document.addEventListener("keydown", slash);
+  document.addEventListener("keyup", slash);
   setInterval(() => document.hidden || tick(), 1000);
   ask();
 })();
