@@ -240,11 +240,9 @@ func (h *Handler[W, T]) servePage(w http.ResponseWriter, r *http.Request, p *pag
 		h.writePage(w, r, a, "waiting", f)
 		return
 	}
-	if name := f.Query.Get("q"); p.path == "tasks" && len(f.Query) == 1 { // a whole name leads to its page
-		if _, ok := v.findTask(printable(name), 1); ok {
-			redirect(w, "task?"+url.Values{"name": {name}}.Encode())
-			return
-		}
+	if name := f.Query.Get("q"); p.path == "tasks" && len(f.Query) == 1 && v.isOnlyTask(name) {
+		redirect(w, "task?"+url.Values{"name": {name}}.Encode())
+		return
 	}
 	q := newQuery(r, p.params)
 	q.values, q.bytes = maps.Clone(f.Query), pageBytes
@@ -265,6 +263,16 @@ func (h *Handler[W, T]) servePage(w http.ResponseWriter, r *http.Request, p *pag
 		return
 	}
 	h.writePage(w, r, a, cmp.Or(p.path, "overview"), f)
+}
+
+// isOnlyTask reports whether a text is the whole name of one task.
+func (v *view[W, T]) isOnlyTask(text string) bool {
+	_, found := v.findTask(printable(text), 1)
+	if !found {
+		return false
+	}
+	_, twin := v.findTask(printable(text), 2)
+	return !twin
 }
 
 // lastTerms returns the terms of the timeline, the newest first.
