@@ -42,6 +42,7 @@ type frame struct {
 	// HistorySince is the start of the first term that the history has. It is zero without a
 	// history.
 	HistorySince time.Time
+	Tag          string     // the entity tag of the page
 	Header       api.Header // of Content
 	Content      any        // what the template of the page needs
 }
@@ -307,6 +308,7 @@ func (h *Handler[W, T]) newFrame(r *http.Request) *frame {
 
 // writePage renders a page and sends it.
 func (h *Handler[W, T]) writePage(w http.ResponseWriter, r *http.Request, a answer, name string, f *frame) {
+	f.Tag = a.tag
 	var b bytes.Buffer
 	if err := h.templates[name].ExecuteTemplate(&b, "layout", f); err != nil {
 		h.log(r, slog.LevelWarn, "page not rendered", "path", r.URL.Path, "err", err)

@@ -10,23 +10,27 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
 )
 
 // whatIf returns what the next term would do if the query came true. It calls no worker and
-// changes nothing. It computes one plan at a time and refuses others.
+// changes nothing. It computes one plan at a time. Others wait for a second, because a reader may
+// leave a page that is being refreshed for another, and are refused then.
 func (v *view[W, T]) whatIf(q *query) (api.WhatIf, *api.Error) {
 	limit := min(q.number("limit", someRows, 1), mostRows)
 	hypothesis := v.hypothesis(q)
 	if q.err != nil {
 		return api.WhatIf{}, q.err
 	}
+	patience := time.NewTimer(time.Second)
+	defer patience.Stop()
 	select {
 	case v.h.planning <- struct{}{}:
 		defer func() { <-v.h.planning }()
-	default:
+	case <-patience.C:
 		return api.WhatIf{}, problem(http.StatusTooManyRequests, "Another plan is being computed. Try again in a second.")
 	}
 	plan, err := v.lead.Plan(hypothesis)

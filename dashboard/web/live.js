@@ -4,7 +4,7 @@
 (() => {
   "use strict";
   const live = document.getElementById("live");
-  let tag = "", skew = null, answered = Date.now(), asking = false, timer;
+  let tag = document.body.dataset.tag ?? "", skew = null, answered = Date.now(), asking = false, timer;
 
   // update makes an element like another. Forms that read keep what is typed in them.
   const update = (old, next) => {
