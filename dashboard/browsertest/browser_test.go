@@ -217,12 +217,15 @@ func (p *tab) visit(url string) int64 {
 	return answer.Status
 }
 
-// wait waits until a JavaScript expression is true.
+// wait waits until a JavaScript expression is true, in whatever page the tab then shows.
 func (p *tab) wait(expression string) {
 	p.t.Helper()
-	_, err := chromedp.Run(p.ctx, chromedp.Poll[bool]("!!("+expression+")",
-		chromedp.WithPollingInterval(20*time.Millisecond), chromedp.WithPollingTimeout(patience)))
-	require.NoError(p.t, err, "%s in:\n%s", expression, eval[string](p, "document.body.innerText"))
+	var last error
+	until(p.t, func() bool {
+		var ok bool
+		ok, last = chromedp.Run(p.ctx, chromedp.Evaluate[bool]("!!("+expression+")"))
+		return ok
+	}, func() string { return fmt.Sprintln(expression, last, eval[string](p, "document.body.innerText")) })
 }
 
 // eval returns the value of a JavaScript expression. It waits for a promise.

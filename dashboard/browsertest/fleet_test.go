@@ -74,12 +74,6 @@ func newFleet[W, T comparable](t *testing.T, workers []W, opts ...dashboard.Opti
 	}))
 	t.Cleanup(server.Close)
 	f.url = server.URL + "/"
-	answer, err := http.Get(f.url)
-	require.NoError(t, err)
-	require.NoError(t, answer.Body.Close())
-	if answer.StatusCode == http.StatusNotFound {
-		t.Skip("skipped: the dashboard has no pages")
-	}
 	return f
 }
 
@@ -172,13 +166,19 @@ func (f *fleet[W, T]) termUntil(reached func() bool) {
 	})
 }
 
-// until calls reached until it returns true.
-func until(t *testing.T, reached func() bool) {
+// until calls reached until it returns true. After too long, the test fails with the texts of
+// whys.
+func until(t *testing.T, reached func() bool, whys ...func() string) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(patience); !reached(); <-tick.C {
-		require.True(t, time.Now().Before(deadline), "this takes too long")
+		if time.Now().After(deadline) {
+			for _, why := range whys {
+				t.Log(why())
+			}
+			t.Fatal("this takes too long")
+		}
 	}
 }
 

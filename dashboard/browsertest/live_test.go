@@ -30,7 +30,7 @@ func TestD9_RefreshKeeps(t *testing.T) {
 	p := open(t, f.url)
 	p.look(1360, "light")
 
-	t.Run("focus of a link", func(t *testing.T) {
+	t.Run("focus of a link", func(*testing.T) {
 		p.visit(f.url)
 		p.do(chromedp.Focus(chromedp.CSS(`main a[href="worker?name=worker-07"]`)))
 		f.refresh(p)
@@ -44,14 +44,14 @@ func TestD9_RefreshKeeps(t *testing.T) {
 	})
 	t.Run("search", func(t *testing.T) {
 		p.visit(f.url)
-		p.do(chromedp.KeyEvent("/"), chromedp.KeyEvent("tenant-0"))
+		p.do(chromedp.SendKeys(chromedp.CSS("header input[name=q]"), "tenant-0"))
 		f.refresh(p)
 		p.do(chromedp.KeyEvent("07"))
 		require.Equal(t, "tenant-007", eval[string](p, `document.activeElement.value`))
 	})
 	t.Run("what is typed into a form of the page", func(t *testing.T) {
-		p.visit(f.url + "what-if")
-		p.do(chromedp.Focus(chromedp.CSS(`main form input:not([type=hidden]):not([type=checkbox])`)), chromedp.KeyEvent("worker-0"))
+		p.visit(f.url + "what-if?drain=worker-04")
+		p.do(chromedp.Focus(chromedp.CSS(`main form input[type=text][name=drain]`)), chromedp.KeyEvent("worker-0"))
 		f.refresh(p)
 		p.do(chromedp.KeyEvent("7"))
 		require.Equal(t, "worker-07", eval[string](p, `document.activeElement.value`))

@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -60,45 +63,50 @@ func TestD10_HostileNames(t *testing.T) {
 	f.term(2)
 	p := open(t, f.url)
 
-	// Each task wants another number of instances, and each worker runs another number of
-	// tasks, so that it is known which of them a page shows.
-	for _, kind := range []string{"task", "worker"} {
-		links := make(map[string]bool)
-		p.visit(f.url + kind + "s")
+	// Each task wants another number of instances, so it is known which task a page shows.
+	shown := make(map[string]string) // the text of each name on the pages
+	for _, link := range p.links(f.url+"tasks", "task") {
+		require.EqualValues(t, 200, p.visit(link), "%s", link)
 		p.harmless()
-		for _, link := range eval[[]string](p, `[...document.querySelectorAll("main a[href^='`+kind+`?']")].map(a => a.href)`) {
-			links[link] = true
-		}
-		require.Len(t, links, len(hostile), "%ss", kind)
-		found := make(map[string]bool)
-		for link := range links {
-			require.EqualValues(t, 200, p.visit(link), "%s", link)
-			p.harmless()
-			var task api.TaskDetail
-			var worker api.WorkerDetail
-			switch kind {
-			case "task":
-				f.get(strings.Replace(link, "/task?", "/api/v1/task?", 1), &task)
-				found[fmt.Sprint(task.Instances)] = true
-				require.Contains(t, eval[string](p, `document.querySelector("main").innerText`), fmt.Sprint(task.Instances))
-			case "worker":
-				f.get(strings.Replace(link, "/worker?", "/api/v1/worker?", 1), &worker)
-				require.Equal(t, orchestrator.Answering, worker.State)
-				found[fmt.Sprint(worker.Name.Name, "\n", worker.Nth)] = true
-			}
-		}
-		require.Len(t, found, len(hostile), "each link leads to another %s: %v", kind, found)
+		var task api.TaskDetail
+		f.get(strings.Replace(link, "/task?", "/api/v1/task?", 1), &task)
+		name := hostile[task.Instances-1]
+		require.Empty(t, shown[name.String()+strconv.Itoa(name.n)], "two links lead to %q", name)
+		shown[name.String()+strconv.Itoa(name.n)] = task.Name.Name
+		require.Contains(t, eval[string](p, `document.querySelector("main").innerText`), fmt.Sprint(task.Instances, " instance"))
 	}
+	require.Len(t, shown, len(hostile))
 
-	for _, name := range hostile {
-		if strings.TrimSpace(name.text) == "" || len(name.text) > 512 || name.n > 0 {
-			continue // the whole name cannot be typed, or names several tasks
-		}
-		p.visit(f.url + "tasks")
-		p.visit(f.url + "tasks?" + eval[string](p, `new URLSearchParams({q: `+quoted(name.text)+`}).toString()`))
+	workers := make(map[string]bool)
+	for _, link := range p.links(f.url+"workers", "worker") {
+		require.EqualValues(t, 200, p.visit(link), "%s", link)
 		p.harmless()
-		require.NotContains(t, eval[string](p, `document.querySelector("main").innerText`), "No task")
+		var worker api.WorkerDetail
+		f.get(strings.Replace(link, "/worker?", "/api/v1/worker?", 1), &worker)
+		workers[fmt.Sprint(worker.Name.Name, "\n", worker.Nth)] = true
 	}
+	require.Len(t, workers, len(hostile))
+
+	// What can be typed or copied from a page finds the task.
+	for _, name := range hostile {
+		printed := shown[name.String()+strconv.Itoa(name.n)]
+		for _, text := range []string{name.text, printed} {
+			if strings.TrimSpace(text) == "" || !utf8.ValidString(text) || len(text) > 512 {
+				continue
+			}
+			p.visit(f.url + "tasks?" + url.Values{"q": {text}}.Encode())
+			p.harmless()
+			require.Contains(t, eval[string](p, `document.querySelector("main").innerText`), printed, "%q", text)
+		}
+	}
+}
+
+// links returns the links of a list to the pages of its rows.
+func (p *tab) links(list, page string) []string {
+	p.t.Helper()
+	p.visit(list)
+	p.harmless()
+	return eval[[]string](p, `[...new Set([...document.querySelectorAll("main a[href^='`+page+`?']")].map(a => a.href))]`)
 }
 
 // harmless checks that no name of the page was executed, and none can deceive.
@@ -109,12 +117,6 @@ func (p *tab) harmless() {
 	require.True(p.t, eval[bool](p, `document.querySelector("main") != null && document.querySelector("footer, main ~ *, main") != null`))
 	shown := eval[string](p, `document.documentElement.innerText + document.title`)
 	require.NotRegexp(p.t, "[\u202a-\u202e\u2066-\u2069\u200e\u200f\\x00-\\x08\\x0b-\\x1f]", shown)
-}
-
-// quoted returns text as a literal of JavaScript.
-func quoted(text string) string {
-	literal, _ := json.Marshal(text) // of a string: it cannot fail
-	return string(literal)
 }
 
 // get reads an answer of the API.

@@ -3,6 +3,7 @@ package browsertest
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,15 +23,19 @@ var pages = []struct{ name, path string }{
 	{"worker-draining", "worker?name=worker-04"},
 	{"worker-lost", "worker?name=worker-05"},
 	{"tasks", "tasks"},
-	{"tasks-waiting", "tasks?waiting=1"},
+	{"tasks-waiting", "tasks?waiting=unplaced"},
 	{"tasks-found", "tasks?q=tenant-01"},
 	{"task", "task?name=tenant-019"},
 	{"task-waiting", "task?name=poison"},
 	{"terms", "terms"},
-	{"term", "term?number=2"},
-	{"what-if", "what-if"},
 	{"what-if-drain", "what-if?drain=worker-07&add=new"},
 	{"what-if-lose", "what-if?lose=worker-01&lose=worker-07"},
+}
+
+// otherPages do not show the last term. For the last one a browser reports an error.
+var otherPages = []struct{ name, path string }{
+	{"term", "term?number=2"},
+	{"what-if", "what-if"},
 	{"about", "about"},
 	{"not-found", "worker?name=nobody"},
 }
@@ -43,7 +48,10 @@ func crawl(p *tab, from string) int {
 	for n := 0; n < len(todo); n++ {
 		require.Less(p.t, n, 1000, "the links have no end: %s", todo[n])
 		require.EqualValues(p.t, 200, p.visit(todo[n]), "%s", todo[n])
-		require.True(p.t, eval[bool](p, `document.querySelector("h1").innerText != ""`), "%s", todo[n])
+		if strings.HasPrefix(todo[n], from+"api/") {
+			continue
+		}
+		require.True(p.t, eval[bool](p, `document.querySelector("h1")?.innerText > ""`), "%s has no heading", todo[n])
 		require.Empty(p.t, eval[[]string](p, `[...document.links].filter(a => a.hash && a.pathname == location.pathname && a.search == location.search)
 			.map(a => a.hash).filter(id => !document.getElementById(decodeURIComponent(id.slice(1))))`), "%s: links to no element", todo[n])
 		for _, form := range eval[[]string](p, `[...document.forms].map(f => f.action)`) {
@@ -69,10 +77,12 @@ func TestD4_Links(t *testing.T) {
 			t.Parallel()
 			from := f.url + prefix
 			p := open(t, from)
-			require.Greater(t, crawl(p, from), 30)
+			n := crawl(p, from)
+			require.Greater(t, n, 30)
+			t.Log(n, "pages")
 
 			p.visit(from)
-			p.do(chromedp.KeyEvent("/"), chromedp.KeyEvent("t3\r"))
+			p.do(chromedp.SendKeys(chromedp.CSS("header input[name=q]"), "t3\r"))
 			p.wait(`location.search.includes("t3") && document.querySelector("h1").innerText.includes("t3")`)
 			require.True(t, strings.HasPrefix(eval[string](p, "location.href"), from+"task?"), "a whole name leads to its page")
 		})
@@ -84,11 +94,11 @@ func TestD4_Links(t *testing.T) {
 func TestD5_WithoutJavaScript(t *testing.T) {
 	t.Parallel()
 	f := troubled(t)
-	with, without := open(t, f.url), open(t, f.url)
+	with, without := openNoisy(t), openNoisy(t)
 	without.withoutScripts()
 	const content = `[...document.querySelectorAll("main, main *")].filter(e => e.checkVisibility() && !e.closest("time"))
 		.map(e => e.localName + " " + [...e.childNodes].filter(n => n.nodeType == Node.TEXT_NODE).map(n => n.data.trim()).join(" "))`
-	for _, page := range pages {
+	for _, page := range slices.Concat(pages, otherPages) {
 		with.visit(f.url + page.path)
 		without.visit(f.url + page.path)
 		want, got := eval[[]string](with, content), eval[[]string](without, content)
@@ -146,7 +156,7 @@ var looks = []struct {
 	name   string
 	width  int64
 	scheme string
-}{{"light", 1360, "light"}, {"dark", 1360, "dark"}, {"400", 400, "light"}, {"400-dark", 400, "dark"}}
+}{{"light", 1360, "light"}, {"dark", 1360, "dark"}, {"400", 400, "light"}}
 
 // Axe finds nothing to complain about on any page in any look, and no page is wider than a
 // phone. With -browser.pictures the test also takes the pictures.
@@ -163,7 +173,7 @@ func TestD7_Accessible(t *testing.T) {
 			axe, err := os.ReadFile(*axeFile)
 			require.NoError(t, err)
 			p.look(look.width, look.scheme)
-			for _, page := range pages {
+			for _, page := range slices.Concat(pages, otherPages) {
 				p.visit(f.url + page.path)
 				if *pictures != "" {
 					picture, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
@@ -171,7 +181,10 @@ func TestD7_Accessible(t *testing.T) {
 					require.NoError(t, os.MkdirAll(*pictures, 0o755))
 					require.NoError(t, os.WriteFile(filepath.Join(*pictures, page.name+"-"+look.name+".png"), picture, 0o644))
 				}
-				require.LessOrEqual(t, eval[int64](p, "document.documentElement.scrollWidth"), look.width, "%s is wider than the window", page.name)
+				if eval[int64](p, "document.documentElement.scrollWidth") > look.width {
+					t.Errorf("%s is wider than the window: %s", page.name, eval[[]string](p, `[...document.querySelectorAll("*")]
+						.filter(e => e.getBoundingClientRect().right > document.documentElement.clientWidth).map(e => e.outerHTML.slice(0, 100))`))
+				}
 				found := eval[[]string](p, string(axe)+`;axe.run(document, {resultTypes: ["violations"]}).then(r => r.violations.flatMap(v =>
 					v.nodes.map(n => v.impact + " " + v.id + ": " + n.html.slice(0, 200) + " " + n.any.map(c => c.message).join("; "))))`)
 				require.Empty(t, found, "%s, %s", page.name, look.name)
