@@ -97,10 +97,16 @@ func manage(t *testing.T, address, path string) (m *managing, at string) {
 	return m, l.Addr().String()
 }
 
-// join makes a worker a member until the test ends.
+// join makes a worker whose tasks may complete a member until the test ends.
 func join(t *testing.T, address, name string, j *journal) {
 	t.Helper()
-	w, err := worker.New(j.run, worker.WithLease(20*time.Second, time.Second), worker.WithCompletion(func(string) {}))
+	joinWith(t, address, name, j, worker.WithCompletion(func(string) {}))
+}
+
+// joinWith makes a worker with options a member until the test ends.
+func joinWith(t *testing.T, address, name string, j *journal, opts ...worker.Option) {
+	t.Helper()
+	w, err := worker.New(j.run, append(opts, worker.WithLease(20*time.Second, time.Second))...)
 	require.NoError(t, err)
 	member, err := manager.NewMember(address, name, w)
 	require.NoError(t, err)
