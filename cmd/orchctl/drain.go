@@ -246,7 +246,7 @@ func (d *draining) stays(ctx context.Context, w *drained) {
 	reasons := make(map[api.Name]string)
 	for _, task := range t.Tasks {
 		for _, wait := range task.Waiting {
-			if wait.Named && wait.Worker == a.Worker.Name.Name {
+			if wait.Named && wait.Worker == a.Name.Name {
 				reasons[task.Name] = printable(string(wait.Reason))
 			}
 		}

@@ -67,7 +67,7 @@ func (n *network) newFleet(cluster *memory.Cluster[string, string], address stri
 func newCluster(t *testing.T) *memory.Cluster[string, string] {
 	c, err := memory.New[string, string](nil)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
+	t.Cleanup(func() { require.NoError(t, c.Close(context.WithoutCancel(t.Context()))) })
 	return c
 }
 

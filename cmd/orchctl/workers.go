@@ -42,7 +42,7 @@ func list[A, R any](ctx context.Context, s *session, route string, query url.Val
 	all, most := new(A), int(limit)
 	for {
 		var a A
-		page, got := rows(all)
+		_, got := rows(all)
 		wanted := maxRows
 		if most > 0 {
 			wanted = min(wanted, most-len(*got))
@@ -54,7 +54,7 @@ func list[A, R any](ctx context.Context, s *session, route string, query url.Val
 		next, more := rows(&a)
 		merged := append(*got, *more...)
 		*all = a // with the header of the last part
-		page, got = rows(all)
+		page, got := rows(all)
 		*page, *got = *next, merged
 		if next.After == "" || len(*more) == 0 || most > 0 && len(merged) >= most || len(merged) >= next.Matching {
 			break
@@ -109,16 +109,16 @@ func set(query url.Values, key, value string) {
 
 // stateText returns the state of a worker with what else is to know about it.
 func stateText(w *api.Worker) string {
-	text := w.State.String()
+	words := []string{w.State.String()}
 	for _, more := range []struct {
 		is   bool
 		word string
 	}{{w.Late, "late"}, {w.Draining, "draining"}, {w.Quarantined, "quarantined"}, {w.Stuck, "stuck"}} {
 		if more.is {
-			text += ", " + more.word
+			words = append(words, more.word)
 		}
 	}
-	return text
+	return strings.Join(words, ", ")
 }
 
 func workerDetail(f *flag.FlagSet) action {
