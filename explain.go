@@ -14,12 +14,17 @@ const (
 	ReasonQuarantined Reason = "quarantined"
 	// ReasonEnough: other workers run or hold as many instances as wanted.
 	ReasonEnough Reason = "enough"
+	// ReasonElsewhere: instances are missing, and the term had a place for each on another
+	// worker.
+	ReasonElsewhere Reason = "elsewhere"
+	// ReasonCut: instances are missing, and the term ended before it could plan.
+	ReasonCut Reason = "cut"
 )
 
 // Explanation says of each worker why it has a task or not, as a term left it.
 type Explanation[W comparable] struct {
 	// Instances is how many were wanted, 0 if the task was not expected, and Missing how
-	// many of them neither ran nor were held; see [Waiting].
+	// many of them no worker has.
 	Instances int `json:"instances"`
 	Missing   int `json:"missing"`
 	// Workers has all workers, in the order in which they were added.
@@ -33,8 +38,8 @@ type WorkerReason[W comparable] struct {
 	Has bool `json:"has"`
 	// Reason is why it has the task: that of the change that brought it, of its waiting, or
 	// ReasonStays. Or it is why it has not: the worker's state, the reason of the change
-	// that took it away, a start that failed or pauses, ReasonEnough, or why the task
-	// waits.
+	// that took it away, a start that failed or pauses, ReasonEnough, ReasonElsewhere,
+	// ReasonCut, or why the task waits.
 	Reason Reason `json:"reason"`
 	// Until is the number of the first term that tries again, and Failure the text of the
 	// last failure, if a start failed or the reason is a pause.
@@ -56,23 +61,25 @@ func (s *Snapshot[W, T]) Explain(task T) (Explanation[W], bool) {
 		}
 	}
 	why := s.reasonsFor(task)
-	known := e.Instances > 0
-	for _, w := range why.missing {
-		e.Missing += w.Instances
-	}
+	has := 0
 	for i := range s.workers {
 		row := &e.Workers[i]
 		*row = WorkerReason[W]{Worker: s.workers[i].name, Has: s.has(i, task)}
-		_, held := why.waiting[row.Worker]
-		row.Has = row.Has || held && why.waiting[row.Worker].Kind() == WaitingHeld
+		w := why.waiting[row.Worker]
+		row.Has = row.Has || w != nil && w.Kind() == WaitingHeld
 		if row.Has {
+			has++
+		}
+	}
+	e.Missing = max(0, e.Instances-has)
+	for i := range e.Workers {
+		if row := &e.Workers[i]; row.Has {
 			row.Reason = why.has(row.Worker)
 		} else {
-			why.hasNot(row, &s.plan.Workers[i], e.Instances)
+			why.hasNot(row, &s.plan.Workers[i], &e, s.undecided)
 		}
-		known = known || row.Has
 	}
-	return e, known
+	return e, e.Instances > 0 || has > 0
 }
 
 // has reports whether the worker at an index runs a task, or ran it when it last answered
@@ -94,8 +101,8 @@ func (s *Snapshot[W, T]) has(i int, task T) bool {
 type taskReasons[W, T comparable] struct {
 	to, from    map[W]*Change[W, T]
 	waiting     map[W]*Waiting[W, T] // held and staying
-	missing     []Waiting[W, T]
-	paused      map[W]*Pause[W, T] // starts
+	noPlace     *Waiting[W, T]       // the first instance for which the term had no place
+	paused      map[W]*Pause[W, T]   // starts
 	quarantined map[W]*Pause[W, T]
 	suspect     *Pause[W, T] // nil if the task is not suspect
 }
@@ -122,11 +129,11 @@ func (s *Snapshot[W, T]) reasonsFor(task T) taskReasons[W, T] {
 		if w.Task != task {
 			continue
 		}
-		switch w.Kind() {
-		case WaitingHeld, WaitingStaying:
+		switch kind := w.Kind(); {
+		case kind == WaitingHeld, kind == WaitingStaying:
 			r.waiting[w.Worker] = w
-		case WaitingUnplaced, WaitingFailing:
-			r.missing = append(r.missing, *w)
+		case w.Reason != ReasonFailed && w.Reason != ReasonSkipped && w.Reason != ReasonLate && r.noPlace == nil:
+			r.noPlace = w
 		}
 	}
 	for i := range s.plan.Paused {
@@ -154,9 +161,8 @@ func (r *taskReasons[W, T]) has(worker W) Reason {
 	return ReasonStays
 }
 
-// hasNot completes the row of a worker that does not have the task, of which a number of
-// instances is wanted.
-func (r *taskReasons[W, T]) hasNot(row *WorkerReason[W], state *WorkerPlan[W], wanted int) {
+// hasNot completes the row of a worker that does not have the task.
+func (r *taskReasons[W, T]) hasNot(row *WorkerReason[W], state *WorkerPlan[W], e *Explanation[W], undecided bool) {
 	paused := func(reason Reason, p *Pause[W, T]) {
 		row.Reason, row.Until, row.Failure = reason, p.Until, errText(p.Err)
 	}
@@ -177,7 +183,7 @@ func (r *taskReasons[W, T]) hasNot(row *WorkerReason[W], state *WorkerPlan[W], w
 		row.Reason = ReasonSilent
 	case from != nil:
 		row.Reason = from.Kind.Reason
-	case wanted == 0:
+	case e.Instances == 0:
 		row.Reason = ReasonUnexpected
 	case state.Draining:
 		row.Reason = ReasonDrain
@@ -187,11 +193,15 @@ func (r *taskReasons[W, T]) hasNot(row *WorkerReason[W], state *WorkerPlan[W], w
 		paused(ReasonQuarantined, quarantine)
 	case state.Late:
 		row.Reason = ReasonLate
-	case len(r.missing) == 0:
+	case e.Missing == 0:
 		row.Reason = ReasonEnough
+	case undecided:
+		row.Reason = ReasonCut
 	case r.suspect != nil:
 		paused(ReasonPaused, r.suspect)
+	case r.noPlace != nil:
+		row.Reason = r.noPlace.Reason
 	default:
-		row.Reason = r.missing[0].Reason
+		row.Reason = ReasonElsewhere
 	}
 }

@@ -248,7 +248,8 @@ type Waiting[W, T comparable] struct {
 type WaitingKind string
 
 // The kinds of waiting. The instances of the kinds unplaced and failing add up to the
-// missing ones of [InstanceStats], unless the term ended before it could plan.
+// missing ones of [InstanceStats], unless the term ended before it could plan or writes
+// nothing ([WithDryRun]).
 const (
 	// WaitingHeld: a silent or late worker may run the instance.
 	WaitingHeld WaitingKind = "held"

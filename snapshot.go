@@ -21,6 +21,8 @@ type Snapshot[W, T comparable] struct {
 	names    map[int32]T          // of the tasks in fleet
 	losers   map[uint64]W         // the names of removed workers, by serial
 	expected []taskDef[T]
+	// undecided: the term ended before it could decide.
+	undecided bool
 }
 
 // workerResult is the names in a worker's result, in a form that is cheap to make: its

@@ -11,14 +11,15 @@ import (
 	"github.com/f8949c05/orchestrator/internal/term"
 )
 
-// publish returns the snapshot of the term, and completes the statistics. It takes O(workers + changes + waiting) and
-// O(pauses · log(pauses)). It copies no list.
+// publish returns the snapshot of the term, and completes the statistics. It takes
+// O(workers + changes + waiting) and O(pauses · log(pauses)). It copies no list.
 func (t *termRun[W, T]) publish(err error) *Snapshot[W, T] {
 	t.stats.Err = err
 	t.count()
 	r := &Snapshot[W, T]{
-		fleet: t.fleet.Snapshot(&t.decision, t.expect, term.Moment{Term: t.id.Number, Time: t.stats.Start}), expected: t.o.expected, losers: t.losers,
+		fleet:   t.fleet.Snapshot(&t.decision, t.expect, term.Moment{Term: t.id.Number, Time: t.stats.Start}),
 		workers: make([]workerResult[W, T], len(t.workers)), names: make(map[int32]T),
+		losers: t.losers, expected: t.o.expected, undecided: t.undecided,
 	}
 	none := &workerRest[T]{}
 	for i, w := range t.workers {

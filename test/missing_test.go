@@ -1,9 +1,11 @@
 package test
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -151,8 +153,15 @@ func (f *fleet) requireExplained(task task, missing int) {
 		if row.Has {
 			has++
 		}
-		if row.Reason == orchestrator.ReasonEnough {
+		switch row.Reason {
+		case orchestrator.ReasonEnough:
 			require.Zero(f.t, e.Missing, "%+v", row)
+		case orchestrator.ReasonElsewhere:
+			require.NotZero(f.t, e.Missing, "%+v", row)
+		case orchestrator.ReasonFailed, orchestrator.ReasonSkipped:
+			require.True(f.t, slices.ContainsFunc(s.Plan().Changes, func(c change) bool {
+				return c.Task == task.Name && c.To == row.Worker
+			}), "its own start failed: %+v", row)
 		}
 		i++
 	}
@@ -182,8 +191,7 @@ func TestD14_WhyNotThere(t *testing.T) {
 		f.silentTerm(home)
 		require.Equal(t, orchestrator.WorkerReason[string]{Worker: home, Has: true, Reason: orchestrator.ReasonHeld}, row("t1", home))
 		require.Equal(t, orchestrator.ReasonSilent, reason("t2", home))
-		f.Heal()
-		f.anyTerms(3)
+		f.heal()
 
 		require.NoError(t, f.DrainWorker(home))
 		f.term()
@@ -198,6 +206,12 @@ func TestD14_WhyNotThere(t *testing.T) {
 			Worker: tried, Reason: orchestrator.ReasonFailed, Until: f.termNumber() + 2, Failure: errRejected.Error(),
 		}, row("poison", tried))
 
+		for _, name := range f.workers {
+			if name != tried && name != home {
+				require.Equal(t, orchestrator.ReasonElsewhere, reason("poison", name))
+			}
+		}
+
 		_, ok := f.Last().Explain("unknown")
 		require.False(t, ok)
 		f.RemoveTask("t2")
@@ -205,5 +219,35 @@ func TestD14_WhyNotThere(t *testing.T) {
 		_ = f.NextTerm(t.Context())
 		require.Equal(t, orchestrator.ReasonStays, reason("t2", f.Running("t2")[0]))
 		require.Equal(t, orchestrator.ReasonUnexpected, reason("t2", tried))
+	})
+}
+
+// TestD14_NotStarted: a term that did not plan, or did not write, explains what it left
+// missing.
+func TestD14_NotStarted(t *testing.T) {
+	inBubble(t, given{workers: 2, expected: 2}, func(t *testing.T, f *fleet) {
+		ctx, cancel := context.WithCancel(t.Context())
+		f.Hang("w1")
+		time.AfterFunc(time.Second/2, cancel)
+		require.ErrorIs(t, f.NextTerm(ctx), context.Canceled)
+		e, ok := f.Last().Explain("t1")
+		require.True(t, ok)
+		require.Equal(t, orchestrator.Explanation[string]{Instances: 1, Missing: 1, Workers: []orchestrator.WorkerReason[string]{
+			{Worker: "w1", Reason: orchestrator.ReasonSilent}, {Worker: "w2", Reason: orchestrator.ReasonCut},
+		}}, e)
+	})
+	inBubble(t, given{workers: 2, expected: 1, opts: options{orchestrator.WithDryRun()}}, func(t *testing.T, f *fleet) {
+		f.term()
+		c := f.LastPlan().Changes[0]
+		e, ok := f.Last().Explain("t1")
+		require.True(t, ok)
+		require.Equal(t, f.LastPlan().Stats.Instances.Missing, e.Missing)
+		for _, row := range e.Workers {
+			want := orchestrator.ReasonElsewhere
+			if row.Worker == c.To {
+				want = orchestrator.ReasonSkipped
+			}
+			require.Equal(t, want, row.Reason)
+		}
 	})
 }
