@@ -106,7 +106,8 @@ func (r *review) reasonable(c *orchestrator.Change[string, string]) bool {
 		return r.l.lostTasks[writeKey{c.Task, c.Was}]
 	case orchestrator.ChangeKind{Op: orchestrator.Start, Reason: orchestrator.ReasonVanished}:
 		was := r.l.belief.workers[c.Was]
-		return c.Was != "" && (was == nil || was.everSeen[c.Task] && !r.listedOn[c.Was][c.Task])
+		former := r.l.lostTasks[writeKey{c.Task, c.Was}] // it was a member before, and may be again
+		return c.Was != "" && (was == nil || former || was.everSeen[c.Task] && !r.listedOn[c.Was][c.Task])
 	case orchestrator.ChangeKind{Op: orchestrator.Stop, Reason: orchestrator.ReasonUnexpected}:
 		return !expected
 	case orchestrator.ChangeKind{Op: orchestrator.Stop, Reason: orchestrator.ReasonSurplus}:

@@ -150,3 +150,55 @@ func TestD15_NewTasksWereNowhere(t *testing.T) {
 		require.Equal(t, map[string][]cause{"t1": {{orchestrator.ReasonMissing, ""}}}, causes(f.LastPlan()))
 	})
 }
+
+// Another instance that runs does not hide where a lost one was.
+func TestD15_BesideOtherInstances(t *testing.T) {
+	inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
+		f.expect(1, orchestrator.WithTaskInstances(2))
+		f.term()
+		f.Kill("w1")
+		f.Start("w1")
+		want := map[string][]cause{"t1": {{orchestrator.ReasonVanished, "w1"}}}
+		f.term() // in which w2 lists what it has acknowledged since its last answer
+		require.Equal(t, want, causes(f.LastPlan()))
+	})
+	inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
+		f.expect(1, orchestrator.WithTaskInstances(3))
+		f.term()
+		for _, name := range []string{"w1", "w2"} {
+			f.Kill(name)
+			f.RemoveWorker(name)
+		}
+		f.term()
+		for _, name := range []string{"w4", "w5"} {
+			f.join(name)
+			f.term()
+		}
+		require.Equal(t, map[string][]cause{"t1": {{orchestrator.ReasonLost, "w1"}}}, causes(f.LastPlan()))
+	})
+}
+
+// A start that was not needed leaves no cause for a later one.
+func TestD15_FoundAgain(t *testing.T) {
+	inBubble(t, given{workers: 2, running: 2}, func(t *testing.T, f *fleet) {
+		on := f.Running("t1")[0]
+		f.Kill(on)
+		f.RemoveWorker(on)
+		f.intercept(func(ctx context.Context, c call) error {
+			if c.Op == orchestrator.OpAdd {
+				require.NoError(t, f.Cluster.Add(ctx, c.Worker, c.Task))
+				return errors.New("the answer is lost")
+			}
+			return nil
+		})
+		require.Error(t, f.NextTerm(t.Context()))
+		require.Equal(t, map[string][]cause{"t1": {{orchestrator.ReasonLost, on}}}, causes(f.LastPlan()))
+		f.intercept(nil)
+		f.term()
+		require.Empty(t, f.LastPlan().Changes)
+		f.join("w3")
+		require.NoError(t, f.AddTask("t1", orchestrator.WithTaskInstances(2)))
+		f.term()
+		require.Equal(t, map[string][]cause{"t1": {{orchestrator.ReasonMissing, ""}}}, causes(f.LastPlan()))
+	})
+}

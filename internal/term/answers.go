@@ -43,7 +43,8 @@ func (f *Fleet) Answer(w *Worker, a Answer, now Moment) (returned bool) {
 		before := w.runs
 		w.runs, w.Duplicates = f.distinct(w.ids)
 		for _, id := range w.runs {
-			f.flags[id] = f.flags[id]&^taskGone | taskSeen
+			f.flags[id] |= taskSeen
+			f.find(id, w.Serial)
 		}
 		for _, id := range before { // the tasks in w.ids have the latest stamp
 			if f.stamps[id] != f.round && w.stops[id] == nil {
@@ -175,10 +176,37 @@ func (f *Fleet) lose(l loss) {
 	f.losses = append(f.losses, l)
 }
 
-// dropFound drops the losses of tasks that were found or started since. Otherwise they
-// would count again after the next loss of the same task.
+// find records that a worker has a task again, or that another instance has replaced the
+// one that it lost.
+func (f *Fleet) find(task int32, worker uint64) {
+	if f.flags[task]&taskGone != 0 {
+		f.found[taskOn{Task: task, Worker: worker}] = len(f.losses)
+	}
+}
+
+// dropFound drops the losses that were found since.
 func (f *Fleet) dropFound() {
-	f.losses = slices.DeleteFunc(f.losses, func(l loss) bool { return f.flags[l.task]&taskGone == 0 })
+	if len(f.found) == 0 {
+		return
+	}
+	f.keepLosses(func(i int, l loss) bool { return i >= f.found[taskOn{Task: l.task, Worker: l.worker}] })
+	clear(f.found)
+}
+
+// keepLosses drops the other losses.
+func (f *Fleet) keepLosses(keep func(i int, l loss) bool) {
+	kept := f.losses[:0]
+	for i, l := range f.losses {
+		if keep(i, l) {
+			kept = append(kept, l)
+		} else {
+			f.flags[l.task] &^= taskGone
+		}
+	}
+	f.losses = kept
+	for _, l := range kept {
+		f.flags[l.task] |= taskGone // another loss of the same task may have been dropped
+	}
 }
 
 // Losers yields the serials of the workers to which a [Change] may refer as the loser of

@@ -157,6 +157,28 @@ func (d *decider) decide() {
 	d.waitForLate()
 	d.trySuspects()
 	d.order()
+	d.dropReplaced()
+}
+
+// dropReplaced drops the losses of tasks that miss no instance, such as those of a start
+// whose answer was lost. Otherwise they would count when an instance is missing next.
+func (d *decider) dropReplaced() {
+	f := d.fleet
+	if len(f.losses) == 0 {
+		return
+	}
+	round := f.nextRound()
+	for i := range d.out.Changes {
+		if c := &d.out.Changes[i]; c.From == handover.None {
+			f.stamps[c.Task] = round
+		}
+	}
+	for _, w := range d.out.Waiting {
+		if w.Reason != ReasonHeld {
+			f.stamps[w.Task] = round
+		}
+	}
+	f.keepLosses(func(_ int, l loss) bool { return f.stamps[l.task] == round })
 }
 
 // listHeld lists the expected instances that silent and late workers hold.

@@ -33,9 +33,10 @@ type Fleet struct {
 	// failed holds the workers that failed to start a task before this term.
 	failed map[uint64]bool
 
-	// losses holds the workers that had tasks, oldest first. Only those of tasks with the
-	// flag taskGone count.
+	// losses holds the workers that had the missing instances, oldest first. found holds
+	// those that do not count any more: the losses before an index.
 	losses []loss
+	found  map[taskOn]int
 
 	// flags holds the flags of the tasks, by number.
 	flags []taskFlags
@@ -48,7 +49,7 @@ type Fleet struct {
 
 // New returns a fleet without workers.
 func New(cfg Config) *Fleet {
-	f := &Fleet{cfg: cfg}
+	f := &Fleet{cfg: cfg, found: make(map[taskOn]int)}
 	f.breakers = newBreakers(f, cfg.MaxPause)
 	return f
 }
@@ -59,8 +60,7 @@ type taskFlags uint8
 const (
 	// taskSeen: some worker has listed it or acknowledged its start.
 	taskSeen taskFlags = 1 << iota
-	// taskGone: the fleet's losses name a worker that had it, and since then no worker has
-	// listed it or acknowledged its start.
+	// taskGone: the fleet's losses name a worker that had it.
 	taskGone
 	// taskSuspect: it is outside the plan of the term that is being decided.
 	taskSuspect
@@ -286,14 +286,16 @@ func (f *Fleet) Mark(mark func(task int32)) {
 // Free forgets tasks that nothing refers to. Their numbers may stand for other tasks
 // later.
 func (f *Fleet) Free(tasks []int32) {
+	if len(tasks) == 0 {
+		return
+	}
+	f.dropFound()
 	for _, id := range tasks {
 		if int(id) < len(f.flags) {
 			f.flags[id] = 0
 		}
 	}
-	if len(tasks) > 0 {
-		f.dropFound()
-	}
+	f.keepLosses(func(_ int, l loss) bool { return f.flags[l.task]&taskGone != 0 })
 }
 
 // neverAnswered returns a worker that may hold any task: an initial one that has not

@@ -63,7 +63,8 @@ func (w *Writes) Ended(at int32, write handover.Write, r *Result, now Moment) {
 	c, worker := &w.changes[write.Change], w.fleet.Workers[at]
 	switch {
 	case write.Start && r.Answer == handover.Done:
-		w.fleet.flags[c.Task] = w.fleet.flags[c.Task]&^taskGone | taskSeen
+		w.fleet.flags[c.Task] |= taskSeen
+		w.fleet.find(c.Task, c.Loser)
 		worker.acked = append(worker.acked, ack{task: c.Task, start: true})
 		w.net[write.Change]++
 	case r.Answer == handover.Done:
