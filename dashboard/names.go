@@ -6,7 +6,6 @@ import (
 	"encoding"
 	"fmt"
 	"reflect"
-	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -22,30 +21,37 @@ func printable(s string) string {
 	if isPrintable(s) {
 		return s
 	}
-	var b strings.Builder
+	b := make([]byte, 0, min(2*len(s), longestText)+len(`\U0010ffff`))
 	short := 0 // the length up to which "…" can follow
 	for i := 0; i < len(s); {
 		r, size := utf8.DecodeRuneInString(s[i:])
-		part := s[i : i+size]
 		switch {
 		case r == utf8.RuneError && size == 1:
-			part = fmt.Sprintf(`\x%02x`, s[i])
+			b = appendHex(append(b, `\x`...), uint32(s[i]), 2)
 		case unicode.IsPrint(r):
+			b = append(b, s[i:i+size]...)
 		case r > 0xffff:
-			part = fmt.Sprintf(`\U%08x`, r)
+			b = appendHex(append(b, `\U`...), uint32(r), 8)
 		default:
-			part = fmt.Sprintf(`\u%04x`, r)
+			b = appendHex(append(b, `\u`...), uint32(r), 4)
 		}
-		if b.Len()+len(part) > longestText {
-			return b.String()[:short] + "…"
+		if len(b) > longestText {
+			return string(append(b[:short], "…"...))
 		}
-		b.WriteString(part)
-		if b.Len()+len("…") <= longestText {
-			short = b.Len()
+		if len(b)+len("…") <= longestText {
+			short = len(b)
 		}
 		i += size
 	}
-	return b.String()
+	return string(b)
+}
+
+// appendHex appends a number with a number of digits.
+func appendHex(b []byte, n uint32, digits int) []byte {
+	for digits--; digits >= 0; digits-- {
+		b = append(b, "0123456789abcdef"[n>>(4*digits)&0xf])
+	}
+	return b
 }
 
 // isPrintable reports whether text is short enough and can be shown as it is.
