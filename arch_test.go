@@ -170,6 +170,19 @@ func TestArchitecture(t *testing.T) {
 	}
 }
 
+// A program that does not import the dashboard must not link it.
+func TestD25_OnlyProgramsImportTheDashboard(t *testing.T) {
+	for name, may := range mayImport {
+		top, _, _ := strings.Cut(name, "/")
+		if slices.Contains([]string{"dashboard", "cmd", "examples", "bench"}, top) {
+			continue
+		}
+		for p := range strings.FieldsSeq(may) {
+			require.NotContains(t, []string{"dashboard", "dashboard/api", "history"}, p, name)
+		}
+	}
+}
+
 // workspace returns the packages of the workspace and all that they link.
 func workspace(t *testing.T) []goPackage {
 	t.Helper()
