@@ -373,7 +373,7 @@ func (r *Ring) View() *View {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.shared = true
-	return &View{ring: r, terms: r.terms, quiet: r.quiet, stripped: r.stripped, changes: r.changes}
+	return &View{ring: r, terms: r.terms, quiet: r.quiet, stripped: r.stripped}
 }
 
 // plain returns a time as it is read back from JSON.

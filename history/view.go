@@ -15,7 +15,6 @@ type View struct {
 	terms    []*Term // the oldest first
 	quiet    Quiet
 	stripped int
-	changes  int
 }
 
 // Counts says how much a view holds.
@@ -23,8 +22,9 @@ type Counts struct {
 	// Terms counts the recorded terms, and Quiet those merged between and after them.
 	Terms int `json:"terms"`
 	Quiet int `json:"quiet"`
-	// Changes counts the changes and worker events that are kept.
+	// Changes and Events count those that are kept.
 	Changes int `json:"changes"`
+	Events  int `json:"events"`
 	// Since is the start of the first term, and ChangesSince that of the first term that
 	// has its changes. They are zero without a term.
 	Since        time.Time `json:"since,omitzero"`
@@ -33,8 +33,10 @@ type Counts struct {
 
 // Counts returns how much the view holds. It takes a step for each term.
 func (v *View) Counts() Counts {
-	c := Counts{Terms: len(v.terms), Quiet: v.quiet.Terms, Changes: v.changes}
+	c := Counts{Terms: len(v.terms), Quiet: v.quiet.Terms}
 	for i, t := range v.terms {
+		c.Changes += len(t.Changes)
+		c.Events += len(t.Events)
 		if i > 0 {
 			c.Quiet += t.Quiet.Terms
 		}
@@ -186,14 +188,14 @@ type Repeated struct {
 // position, which an earlier call has returned, and with the newest if the position is
 // zero. matching counts the changes that the filter selects, each repetition too.
 func (v *View) Repeated(f Filter, after Position, limit int) (rows []Repeated, matching int) {
-	g := grouping{begun: after == Position{}, limit: limit, open: make(map[string][]*Repeated)}
+	g := grouping{begun: after == Position{}, limit: limit, open: make(map[string]*group)}
 	for at, c := range v.Changes(f) {
 		matching++
 		g.add(at, c)
 		g.begun = g.begun || at == after
 	}
 	for _, row := range g.rows {
-		rows = append(rows, *row)
+		rows = append(rows, row.Repeated)
 	}
 	return rows, matching
 }
@@ -202,19 +204,25 @@ func (v *View) Repeated(f Filter, after Position, limit int) (rows []Repeated, m
 type grouping struct {
 	begun bool // the rows begin here
 	limit int
-	rows  []*Repeated
-	open  map[string][]*Repeated // by task: what an earlier change may repeat
+	rows  []*group
+	open  map[string]*group // by task: what an earlier change may repeat
+}
+
+// group is a row, which may be before those that are wanted.
+type group struct {
+	Repeated
+	next *group // of the same task
 }
 
 func (g *grouping) add(at Position, c *Change) {
-	open, known := g.open[c.Task]
+	open := g.open[c.Task]
 	wanted := !g.begun || len(g.rows) < g.limit
-	if !wanted && !known {
+	if !wanted && open == nil {
 		return // neither this change nor an earlier one of its task is in a row
 	}
 	done := c.Outcome == orchestrator.OutcomeDone
-	for _, row := range open {
-		if same(row.Change, c) && (!done || len(open) == 1) {
+	for row := open; row != nil; row = row.next {
+		if same(row.Change, c) && (!done || open.next == nil) {
 			row.Times++
 			row.First = at.Term
 			return
@@ -223,8 +231,8 @@ func (g *grouping) add(at Position, c *Change) {
 	if done {
 		open = nil
 	}
-	row := &Repeated{Change: c, At: at, Times: 1, First: at.Term}
-	g.open[c.Task] = append(open, row)
+	row := &group{Repeated{Change: c, At: at, Times: 1, First: at.Term}, open}
+	g.open[c.Task] = row
 	if wanted && g.begun {
 		g.rows = append(g.rows, row)
 	}

@@ -1,0 +1,303 @@
+package history_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator"
+	"github.com/f8949c05/orchestrator/history"
+)
+
+// TestD3_ReadersAndTerms reads while terms end. Under the race detector it shows that views
+// do not change.
+func TestD3_ReadersAndTerms(t *testing.T) {
+	ring := func() (*history.Ring, error) { return history.New(history.WithTerms(8), history.WithChanges(20)) }
+	inBubble(t, ring, workers, tasks, func(t *testing.T, f *fleet) {
+		var readers sync.WaitGroup
+		stop := make(chan struct{})
+		for range 2 {
+			readers.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					case <-time.After(250 * time.Millisecond): // some of them when terms end
+					}
+					v := f.ring.View()
+					before := show(v, workers[:1], tasks[:1])
+					require.Equal(t, before.Terms, show(v, nil, nil).Terms)
+					for _, l := range before.Loads[workers[0]] {
+						_, _, ok := v.Term(l.Term)
+						require.True(t, ok, "a load of a term that the view does not have")
+					}
+				}
+			})
+		}
+		f.live(rand.New(rand.NewPCG(2, 2)), 50)
+		close(stop)
+		readers.Wait()
+	})
+}
+
+// TestRecord_Leaders records one leader after another. The second finds a worker missing and
+// another one new.
+func TestRecord_Leaders(t *testing.T) {
+	inBubble(t, inMemory, []string{"w1", "w2"}, []string{"a", "b"}, func(t *testing.T, f *fleet) {
+		f.terms(3)
+		first := f.Last().Plan().Stats.Term
+		require.Empty(t, eventsOf(f.ring, "w1"), "the history begins with it")
+		f.Start("w3")
+		f.lead()
+		require.NoError(t, f.AddWorker("w2"))
+		require.NoError(t, f.AddWorker("w3"))
+		f.terms(1)
+		require.Equal(t, []history.WorkerEvent{{Worker: "w1", Before: &history.Condition{State: orchestrator.Answering}}}, eventsOf(f.ring, "w1"))
+		require.Empty(t, eventsOf(f.ring, "w2"))
+		require.Equal(t, []history.WorkerEvent{{Worker: "w3", After: &history.Condition{State: orchestrator.Answering}}}, eventsOf(f.ring, "w3"))
+		v := f.ring.View()
+		last, _ := v.Last()
+		require.Greater(t, last.Epoch, first.Epoch)
+		_, quiet, ok := v.Term(orchestrator.Term{Epoch: first.Epoch, Number: 1})
+		require.True(t, ok)
+		require.Equal(t, first, quiet.Last)
+		require.Equal(t, []int{1, 0}, loads(v, "w1"))
+	})
+}
+
+func eventsOf(r *history.Ring, worker string) (events []history.WorkerEvent) {
+	for _, e := range r.View().Events(worker) {
+		events = append(events, *e)
+	}
+	return events
+}
+
+// TestRecord_LastTerm begins to record between two terms, and stops.
+func TestRecord_LastTerm(t *testing.T) {
+	inBubble(t, inMemory, []string{"w1"}, []string{"a"}, func(t *testing.T, f *fleet) {
+		f.terms(1)
+		r, err := history.New()
+		require.NoError(t, err)
+		stop := history.Record(r, f.Orchestrator, history.Names[string, string]{})
+		require.Equal(t, 1, r.View().Counts().Terms)
+		require.NoError(t, f.AddTask("b"))
+		f.terms(1)
+		require.Equal(t, 2, r.View().Counts().Terms)
+		stop()
+		stop()
+		require.NoError(t, f.AddTask("c"))
+		f.terms(1)
+		require.Equal(t, 2, r.View().Counts().Terms)
+		require.Equal(t, 3, f.ring.View().Counts().Terms)
+	})
+}
+
+// name is a name that prints as another one.
+type name struct{ part, text string }
+
+func (n name) MarshalText() ([]byte, error) {
+	if n.text == "bad" {
+		return nil, errors.New("bad")
+	}
+	return []byte(n.text), nil
+}
+
+// TestD10_Names records names of other types, and two workers with the same text.
+func TestD10_Names(t *testing.T) {
+	lists := map[name][]int{{"1", "w"}: {1}, {"2", "w"}: {2, 3}, {"3", "bad"}: {4}}
+	o, err := orchestrator.New(&communicator.Func[name, int]{
+		ListFunc: func(_ context.Context, w name) ([]int, error) { return lists[w], nil },
+	}, orchestrator.WithDryRun())
+	require.NoError(t, err)
+	r, err := history.New()
+	require.NoError(t, err)
+	defer history.Record(r, o, history.Names[name, int]{Task: func(n int) string { return fmt.Sprintf("<%d>", n) }})()
+	for _, w := range []name{{"1", "w"}, {"2", "w"}, {"3", "bad"}} {
+		require.NoError(t, o.AddWorker(w))
+	}
+	require.NoError(t, o.AddTask(9))
+	require.NoError(t, o.NextTerm(t.Context()))
+	v := r.View()
+	require.Equal(t, []int{1}, loads(v, "w"), "of the first")
+	require.Equal(t, []int{1}, loads(v, "{3 bad}"))
+	rows, _ := v.Repeated(history.Filter{Task: new("<9>")}, history.Position{}, 1)
+	require.Equal(t, orchestrator.OutcomeDry, rows[0].Change.Outcome)
+}
+
+// TestText checks the text of names: short, UTF-8, different for different names, and the
+// same for a text.
+func TestText(t *testing.T) {
+	long := strings.Repeat("é", history.LongestText)
+	seen := make(map[string]string)
+	for _, name := range []string{
+		"", "w", "<b>\n\u202e", "\xff", `\xfe`, "a\xffb", strings.Repeat("\xff", history.LongestText), long, long + "1", long + "2",
+		strings.Repeat("x", history.LongestText), strings.Repeat("x", history.LongestText+1), long[1:],
+	} {
+		text := history.Text(name)
+		require.True(t, utf8.ValidString(text))
+		require.LessOrEqual(t, len(text), history.LongestText)
+		require.Equal(t, text, history.Text(text))
+		require.NotContains(t, seen, text)
+		seen[text] = name
+		if utf8.ValidString(name) && len(name) <= history.LongestText {
+			require.Equal(t, name, text)
+		}
+	}
+	require.Equal(t, `a\xffb`, history.Text("a\xffb"))
+}
+
+// TestRing_Bounds makes more changes, events and loads than a ring keeps.
+func TestRing_Bounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = history.KeptChanges + 100
+		var task string
+		o, err := orchestrator.New(&communicator.Func[int, string]{
+			ListFunc: func(context.Context, int) ([]string, error) {
+				if task == "" {
+					return nil, nil
+				}
+				return []string{task}, nil
+			},
+			AddFunc: func(context.Context, int, string) error { return errors.New(strings.Repeat("no disk\xff", 100)) },
+		}, orchestrator.WithMaxLoss(1))
+		require.NoError(t, err)
+		r, err := history.New()
+		require.NoError(t, err)
+		defer history.Record(r, o, history.Names[int, string]{})()
+		require.NoError(t, o.NextTerm(t.Context()))
+		members := make([]orchestrator.Worker[int], many)
+		for i := range members {
+			members[i].Name = i
+		}
+		require.NoError(t, o.UpdateWorkers(members))
+		require.NoError(t, o.AddTask("a", orchestrator.WithTaskInstances(many)))
+		_ = o.NextTerm(t.Context())
+		last, _ := r.View().Last()
+		term, _, _ := r.View().Term(last)
+		require.Len(t, term.Changes, history.KeptChanges)
+		require.Equal(t, 100, term.ChangesMore)
+		require.Len(t, term.Events, history.KeptChanges)
+		require.Equal(t, 100, term.EventsMore)
+		require.Equal(t, many, term.WaitingInstances[orchestrator.ReasonFailed])
+		require.Len(t, term.Waiting, 100)
+		require.Equal(t, many-100, term.WaitingMore)
+		require.NotEmpty(t, term.PausedKinds)
+		require.Equal(t, len(term.Paused)+term.PausedMore, len(o.LastPlan().Paused))
+		text := term.Changes[0].Err.Error()
+		require.LessOrEqual(t, len(text), history.LongestText)
+		require.True(t, utf8.ValidString(text))
+
+		require.NoError(t, o.UpdateWorkers(members[:1]))
+		for i := range 2 * history.KeptPoints {
+			task = []string{"", "b"}[i%2]
+			time.Sleep(time.Second)
+			_ = o.NextTerm(t.Context())
+		}
+		loads := r.View().Load("0")
+		require.Len(t, loads, history.KeptPoints)
+		require.Equal(t, o.LastPlan().Stats.Term, loads[len(loads)-1].Term)
+	})
+}
+
+// TestRepeated_Rows checks which changes are one row.
+func TestRepeated_Rows(t *testing.T) {
+	const (
+		failed = orchestrator.OutcomeFailed
+		done   = orchestrator.OutcomeDone
+	)
+	tests := map[string]struct {
+		changes string // the oldest first: the task, the worker and a mark for done
+		rows    []string
+	}{
+		"none":                    {"", nil},
+		"different tasks":         {"a1 b1 a2", []string{"a2", "b1", "a1"}},
+		"fails again":             {"a1 a1 a1", []string{"a1 x3"}},
+		"two in turn":             {"a1 b1 a1 b1 a1", []string{"a1 x3", "b1 x2"}},
+		"on two workers":          {"a1 a2 a1 a2", []string{"a2 x2", "a1 x2"}},
+		"success in between":      {"a1 a2! a1", []string{"a1", "a2!", "a1"}},
+		"succeeds again":          {"a1! a1! a1!", []string{"a1! x3"}},
+		"succeeds, with failures": {"a1! a1 a1!", []string{"a1!", "a1", "a1!"}},
+		"beyond the limit":        {"a1 b1 c1 d1 a1 b1 c1 d1", []string{"d1 x2", "c1 x2", "b1 x2", "a1 x2"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var file strings.Builder
+			file.WriteString(header)
+			changes := strings.Fields(test.changes)
+			for i, c := range changes {
+				outcome := failed
+				if strings.HasSuffix(c, "!") {
+					outcome = done
+				}
+				fmt.Fprintf(&file, `{"term":{"stats":{"term":{"epoch":1,"number":%d}},"changes":[`+
+					`{"op":"start","reason":"missing","task":%q,"to":%q,"outcome":%q}]}}`+"\n", i+1, c[:1], c[1:2], outcome)
+			}
+			r, err := history.Open(write(t, map[string]string{"log": file.String()}))
+			require.NoError(t, err)
+			for _, limit := range []int{1, 2, 1000} { // page by page
+				var rows []string
+				var after history.Position
+				for {
+					page, matching := r.View().Repeated(history.Filter{}, after, limit)
+					require.Equal(t, len(changes), matching)
+					for _, row := range page {
+						text := row.Change.Task + row.Change.To
+						if row.Change.Outcome == done {
+							text += "!"
+						}
+						if row.Times > 1 {
+							text += fmt.Sprint(" x", row.Times)
+						}
+						rows = append(rows, text)
+						after = row.At
+					}
+					if len(page) < limit {
+						break
+					}
+				}
+				require.Equal(t, test.rows, rows, "limit %d", limit)
+			}
+		})
+	}
+}
+
+// TestFilter checks each field of a filter.
+func TestFilter(t *testing.T) {
+	inBubble(t, inMemory, []string{"w1", "w2"}, []string{"a", "b", ""}, func(t *testing.T, f *fleet) {
+		f.terms(1)
+		second := time.Now().Add(1) // the first term took no time
+		require.NoError(t, f.DrainWorker("w2"))
+		f.terms(1)
+		count := func(filter history.Filter) (n int) {
+			for range f.ring.View().Changes(filter) {
+				n++
+			}
+			return n
+		}
+		moved := count(history.Filter{Reason: orchestrator.ReasonDrain})
+		require.NotZero(t, moved)
+		require.Equal(t, 3+moved, count(history.Filter{}))
+		require.Equal(t, moved, count(history.Filter{Since: second}))
+		require.Equal(t, 3, count(history.Filter{Reason: orchestrator.ReasonMissing}))
+		require.Equal(t, 3+moved, count(history.Filter{Outcome: orchestrator.OutcomeDone}))
+		require.Zero(t, count(history.Filter{Outcome: orchestrator.OutcomeFailed}))
+		require.Equal(t, 2*moved, count(history.Filter{Worker: new("w2")}))
+		require.Equal(t, 3, count(history.Filter{Worker: new("w1")}))
+		require.Zero(t, count(history.Filter{Worker: new("")}), "a start has no From")
+		require.Equal(t, 3+moved, count(history.Filter{Task: new("a")})+count(history.Filter{Task: new("b")})+count(history.Filter{Task: new("")}))
+		require.NotZero(t, count(history.Filter{Task: new("")}))
+		for range f.ring.View().Changes(history.Filter{}) { // an iteration may end early
+			break
+		}
+	})
+}
