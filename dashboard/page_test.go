@@ -487,6 +487,69 @@ func TestD10_NamesThatPrintAlike(t *testing.T) {
 	require.Contains(t, links, "worker?name=same&nth=12")
 }
 
+// The page of a task says which term brought it to each worker, as far as the history knows.
+func TestD14_WhyHere(t *testing.T) {
+	on := api.WorkerReason{Worker: api.Name{Name: "w2"}, Has: true, Reason: orchestrator.ReasonStays}
+	change := func(number uint64, op orchestrator.ChangeOp, reason orchestrator.Reason, to string, outcome orchestrator.Outcome) api.RepeatedChange {
+		return api.RepeatedChange{
+			Change: api.Change{Kind: orchestrator.ChangeKind{Op: op, Reason: reason}, To: to, Outcome: outcome},
+			Term:   orchestrator.Term{Number: number}, Times: 1,
+		}
+	}
+	require.Equal(t, "it ran here before, and nothing moves it", reasonOf(on, nil))
+	changes := []api.RepeatedChange{
+		change(1300, orchestrator.Move, orchestrator.ReasonRebalance, "w2", orchestrator.OutcomeFailed),
+		change(1200, orchestrator.Start, orchestrator.ReasonMissing, "w3", orchestrator.OutcomeDone),
+		change(1100, orchestrator.Move, orchestrator.ReasonDrain, "w2", orchestrator.OutcomeDone),
+		change(1000, orchestrator.Start, orchestrator.ReasonLost, "w2", orchestrator.OutcomeDone),
+	}
+	require.Equal(t, "moved here from a draining worker in term 1,100", reasonOf(on, changes))
+	on.Has, on.Reason, on.Until = false, orchestrator.ReasonPaused, 1400
+	require.Equal(t, "starts pause, because the last ones failed; tried again in term 1,400", reasonOf(on, changes))
+}
+
+func TestText(t *testing.T) {
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", -1234567: "-1,234,567", -100: "-100"} {
+		require.Equal(t, want, grouped(n))
+	}
+	for d, want := range map[time.Duration]string{
+		0: "0 µs", 900: "0.9 µs", 12300 * time.Microsecond: "12 ms", 1200 * time.Microsecond: "1.2 ms", 9990 * time.Millisecond: "9 s",
+		time.Minute: "1 min", 130 * time.Second: "2 min 10 s", 25 * time.Hour: "1 d 1 h", 90 * time.Minute: "1 h 30 min",
+	} {
+		require.Equal(t, want, took(d))
+	}
+	now := time.Now()
+	for d, want := range map[time.Duration]string{
+		-time.Second: "just now", 999 * time.Millisecond: "just now", 119 * time.Second: "119 s ago", 2 * time.Minute: "2 min ago",
+		2 * time.Hour: "2 h ago", 47 * time.Hour: "47 h ago", 48 * time.Hour: "2 d ago",
+	} {
+		require.Equal(t, want, agoOf(now.Add(-d), now).Ago)
+	}
+}
+
+// Names are linked within the text of a problem as whole words. If it does not have all, they
+// are listed.
+func TestLinked(t *testing.T) {
+	problem := api.Problem{
+		Text:    "w10 and w1 refuse t1.",
+		Workers: []api.Name{{Name: "w1"}, {Name: "w10"}}, WorkersTotal: 2, Tasks: []api.Name{{Name: "t1"}, {Name: "t2"}}, TasksTotal: 9,
+	}
+	l := linked(problem)
+	text := ""
+	for _, p := range l.Parts {
+		switch {
+		case p.Worker != nil:
+			text += "<" + p.Worker.Name + ">"
+		case p.Task != nil:
+			text += "[" + p.Task.Name + "]"
+		}
+		text += p.Text
+	}
+	require.Equal(t, "<w10> and <w1> refuse [t1].", text)
+	require.Empty(t, l.Workers.Names)
+	require.Equal(t, nameList{problem.Tasks, 7}, l.Tasks)
+}
+
 // No page exceeds 256 kB, whatever the states of 10,000 workers.
 func TestD2_Sizes(t *testing.T) {
 	const most = 256 << 10

@@ -279,11 +279,21 @@ func tone(w api.Worker) string {
 	return "answering"
 }
 
-// reasonOf returns why a worker has a task or not, as a sentence without its end.
-func reasonOf(r api.WorkerReason) string {
+// reasonOf returns why a worker has a task or not, as a sentence without its end. changes are
+// the last ones of the task, the newest first: if the worker keeps the task, one of them may
+// have brought it.
+func reasonOf(r api.WorkerReason, changes []api.RepeatedChange) string {
 	text := whyNot(r.Reason)
 	if r.Has {
 		text = why(r.Reason)
+	}
+	if r.Has && r.Reason == orchestrator.ReasonStays && r.Worker.Nth == 0 {
+		for i := range changes {
+			if c := &changes[i].Change; c.Kind.Op != orchestrator.Stop && c.To == r.Worker.Name && c.Outcome == orchestrator.OutcomeDone {
+				text = why(c.Kind.Reason) + " in term " + grouped(changes[i].Term.Number)
+				break
+			}
+		}
 	}
 	if r.Until > 0 {
 		text += "; tried again in term " + grouped(r.Until)
@@ -365,9 +375,9 @@ func whyNot(r orchestrator.Reason) string {
 func waits(w api.Waiting) string {
 	switch w.Reason {
 	case orchestrator.ReasonHeld:
-		return "held by a worker that does not answer"
+		return "may run on a worker that does not answer"
 	case orchestrator.ReasonNeverAnswered:
-		return "wait for a worker that has not answered since this leader started"
+		return "a worker that has not answered since this leader started may run it"
 	case orchestrator.ReasonNoWorker:
 		return "no worker is open to new tasks"
 	case orchestrator.ReasonNoOtherWorker:
@@ -377,9 +387,9 @@ func waits(w api.Waiting) string {
 	case orchestrator.ReasonPinned:
 		return "pinned by a draining worker"
 	case orchestrator.ReasonLate:
-		return "wait for a worker that answered too late for the term"
+		return "its worker answered too late for the term"
 	case orchestrator.ReasonSkipped:
-		return "the term ended before it could start them"
+		return "the term ended before the start"
 	case orchestrator.ReasonFailed:
 		return "the start failed"
 	}
