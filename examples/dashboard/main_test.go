@@ -26,6 +26,12 @@ func TestMain(m *testing.M) {
 func TestDashboard(t *testing.T) {
 	p := stagetest.Start(t, ".", "-every=20ms", "-tasks=60")
 	url := p.Until(t, `^(http://127\.0\.0\.1:\d+/)\n$`)
+	answer, err := http.Get(url)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	require.Contains(t, answer.Header.Get("Content-Type"), "text/html")
+
 	unseen := map[api.ProblemKind]bool{
 		api.ProblemSilent: true, api.ProblemLost: true, api.ProblemQuarantined: true, api.ProblemFailing: true,
 	}
