@@ -25,7 +25,7 @@ func pageFuncs() template.FuncMap {
 		"ago": agoOf, "because": reasonOf, "changes": changesOf, "clock": utc, "condition": conditionOf, "count": grouped, "decimal": decimal,
 		"isLink": isLink, "item": itemOf, "linked": linked, "list": listOf, "merge": mergeQuery, "minus": minus, "name": firstName,
 		"names": namesOf, "percent": percent, "plural": plural, "urgency": urgency, "stamp": stamp, "states": statesOf,
-		"refused": refused, "remarks": remarksOf, "repeats": repeats, "sum": sum, "text": textOf, "took": took, "unlimited": unlimited, "waits": waits,
+		"refused": refused, "remarks": remarksOf, "remarksBesides": remarksBesides, "repeats": repeats, "sum": sum, "text": textOf, "took": took, "unlimited": unlimited, "waits": waits,
 		"assumed": assumedOf, "waitingKinds": waitingKinds, "workerStates": workerStates, "workerOrders": workerOrders,
 
 		"bars": barsOf, "calls": callsOf, "cells": cellsOf, "difference": differenceOf, "figures": figuresOf,
@@ -225,6 +225,12 @@ func remarksOf(row api.TermRow) remarks {
 		parts = append(parts, "then "+plural(row.Quiet, "quiet term"))
 	}
 	return remarks{strings.Join(parts, ", "), bad}
+}
+
+// remarksBesides returns the remarks without the failures of the term.
+func remarksBesides(row api.TermRow) remarks {
+	row.Stats.Err = nil
+	return remarksOf(row)
 }
 
 // item is an entry of the menu.
