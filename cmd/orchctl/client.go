@@ -327,11 +327,15 @@ func unreachable(ctx context.Context, s *server, err error) error {
 		err = wrapped.Err
 	}
 	text := printable(err.Error())
-	switch verification := (*tls.CertificateVerificationError)(nil); {
+	var verification *tls.CertificateVerificationError
+	var dial *net.OpError
+	switch {
 	case ctx.Err() != nil:
 		text = context.Cause(ctx).Error()
 	case errors.As(err, &verification):
 		text = printable(verification.Err.Error()) + "; -ca names the authority that is trusted"
+	case errors.As(err, &dial) && dial.Op == "dial":
+		text = printable(dial.Err.Error()) + "; does the process run, and is the address right?"
 	case errors.Is(err, http.ErrSchemeMismatch):
 		text = "it does not speak TLS: the address must begin with http://"
 	case strings.Contains(text, "certificate required"):

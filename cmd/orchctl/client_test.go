@@ -73,7 +73,7 @@ func TestServers_ThatAreNoDashboard(t *testing.T) {
 		code   int
 		says   string
 	}{
-		"none":          {nil, "status", exitUnreachable, "http://a: dial: connection refused"},
+		"none":          {nil, "status", exitUnreachable, "http://a: connection refused; does the process run, and is the address right?"},
 		"hangs":         {hangs, "status", exitUnreachable, "no answer within 10s"},
 		"hangs shorter": {hangs, "-timeout 300ms status", exitUnreachable, "no answer within 300ms"},
 		"hangs in the middle": {http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -97,7 +97,7 @@ func TestServers_ThatAreNoDashboard(t *testing.T) {
 		"no leader":              {problem(503, "This process does not lead.", ""), "status", exitUnreachable, "This process does not lead"},
 		"a leader of no use":     {problem(503, "x", "ftp://b"), "status", exitUnreachable, `names a leader that cannot be asked: "ftp://b" must begin with`},
 		"leads to itself":        {problem(503, "x", "http://a"), "status", exitUnreachable, "http://a says that http://a leads; no leader found"},
-		"leads to nobody":        {problem(503, "x", "http://c"), "status", exitUnreachable, "http://a says that http://c leads; http://c: dial: connection refused"},
+		"leads to nobody":        {problem(503, "x", "http://c"), "status", exitUnreachable, "http://a says that http://c leads; http://c: connection refused; does the process run, and is the address right?"},
 		"a socket of yours":      {problem(503, "x", "unix:///run/x"), "status", exitUnreachable, "unix:///run/x is not among the addresses of -server"},
 		"unknown":                {answers(404, api.Error{Type: api.TypeUnknownName, Status: 404, Detail: "There is no worker w."}), "worker w", exitUnknown, "There is no worker w"},
 		"refuses":                {problem(403, "Read only.", ""), "status", exitFailed, "Read only"},
@@ -147,7 +147,7 @@ func TestServers_AreTriedInTurn(t *testing.T) {
 		require.Equal(t, result{exitDone, ok, ""}, got)
 		got = n.run("http://a,http://b", "status")
 		require.Equal(t, exitUnreachable, got.code)
-		require.Equal(t, "orchctl: none of the 2 servers leads: http://a: dial: connection refused; "+
+		require.Equal(t, "orchctl: none of the 2 servers leads: http://a: connection refused; does the process run, and is the address right?; "+
 			"http://b: no answer within 10s; is the address right? (-timeout waits longer)\n", got.errors)
 	})
 }
@@ -359,6 +359,6 @@ func TestWatch_GoesOn(t *testing.T) {
 		require.Equal(t, "23:59:59  term 1 of epoch 1: ok: In term 1.\n"+
 			"00:00:06  term 2: move new\\u001b w1 -> w2, drain: done, stopped for 1s\n"+
 			"00:00:06  term 2: ok: In term 2.\n", out.String())
-		require.Equal(t, "orchctl: http://a: dial: connection refused; asking again every 1s\norchctl: http://a answers again\n", errs.String())
+		require.Equal(t, "orchctl: http://a: connection refused; does the process run, and is the address right?; asking again every 1s\norchctl: http://a answers again\n", errs.String())
 	})
 }

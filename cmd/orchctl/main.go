@@ -302,6 +302,9 @@ func (s *session) show(answer any, names func() []string, text func() string) er
 	default:
 		out = text()
 	}
+	if out == "" {
+		s.say("nothing to show")
+	}
 	return s.write(out)
 }
 

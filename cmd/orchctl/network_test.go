@@ -92,7 +92,7 @@ func (n *network) dial(ctx context.Context, _, address string) (net.Conn, error)
 	case net.Listener:
 		return new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
 	}
-	return nil, errors.New("dial: connection refused")
+	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
 }
 
 // pipes is a listener for pipes.
