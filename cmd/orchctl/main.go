@@ -195,22 +195,16 @@ func (p *process) command(ctx context.Context, args []string) error {
 
 // execute parses the flags and arguments of a command, and runs it.
 func (p *process) execute(ctx context.Context, c *command, s *settings, args []string) error {
-	f := flag.NewFlagSet(c.name, flag.ContinueOnError)
-	action := c.define(f)
-	own := flag.NewFlagSet(c.name, flag.ContinueOnError) // for the usage, which shows these first
-	c.define(own)
-	s.flags(f)
-	f.SetOutput(io.Discard)
-	names, err := parse(f, args)
+	own := flag.NewFlagSet(c.name, flag.ContinueOnError)
+	action := c.define(own)
+	all := flag.NewFlagSet(c.name, flag.ContinueOnError)
+	own.VisitAll(func(f *flag.Flag) { all.Var(f.Value, f.Name, f.Usage) })
+	s.flags(all)
+	all.SetOutput(io.Discard)
+	names, err := parse(all, args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		_, _ = fmt.Fprintf(p.stderr, "usage: orchctl %s\n\n%s%s.\n", strings.TrimRight(c.name+" [flags] "+c.args, " "), strings.ToUpper(c.short[:1]), c.short[1:])
-		own.SetOutput(p.stderr)
-		if hasFlags(own) {
-			_, _ = fmt.Fprintln(p.stderr)
-			own.PrintDefaults()
-		}
-		_, _ = fmt.Fprintln(p.stderr, "\nThe flags of all commands are in orchctl help.")
+		p.usage(c, own)
 		return err
 	case err == nil && len(names) < c.min:
 		err = fmt.Errorf("%s is missing", c.args)
@@ -232,9 +226,12 @@ func (p *process) execute(ctx context.Context, c *command, s *settings, args []s
 	return action(ctx, one, names)
 }
 
-func hasFlags(f *flag.FlagSet) (has bool) {
-	f.VisitAll(func(*flag.Flag) { has = true })
-	return has
+// usage prints the usage of a command with its own flags.
+func (p *process) usage(c *command, own *flag.FlagSet) {
+	line := strings.TrimRight(c.name+" [flags] "+c.args, " ")
+	_, _ = fmt.Fprintf(p.stderr, "usage: orchctl %s\n\n%s%s.\nThe flags of all commands are in orchctl help.\n\n", line, strings.ToUpper(c.short[:1]), c.short[1:])
+	own.SetOutput(p.stderr)
+	own.PrintDefaults()
 }
 
 // parse parses flags that stand before, between and after the arguments, and returns the

@@ -48,7 +48,7 @@ func (s screen) table(heading []string, rows [][]string) string {
 				}
 				if text != "" {
 					line.WriteString(strings.Repeat(" ", pad))
-					line.WriteString(s.paint(n == 0, heading[i], text))
+					line.WriteString(s.paint(n == 0, y == 0, heading[i], text))
 					pad = 0
 				}
 				pad += widths[i] - utf8.RuneCountInString(text) + 2
@@ -103,26 +103,29 @@ func wrap(text string, width int) (lines []string) {
 // The words that have a colour in the columns for states. Each is a word too, for those who
 // do not see colours.
 const (
-	bad      = " lost failed missing unplaced failing "
+	bad      = " lost failed missing unplaced failing mass loss no terms term cut "
 	doubtful = " silent late draining quarantined stuck unknown returned skipped stopping held staying "
 )
 
-// paint adds the colour of a heading, or of a word in a column of states.
-func (s screen) paint(isHeading bool, column, text string) string {
-	if !s.colour {
-		return text
-	}
-	word, _, _ := strings.Cut(strings.TrimRight(text, ":,"), ",")
-	word, _, _ = strings.Cut(word, ":")
+// paint adds the colour of a heading, or of the words that begin a cell in a column of states.
+func (s screen) paint(isHeading, isFirst bool, column, text string) string {
 	colour := ""
-	switch stated := column == "state" || column == "outcome" || column == "problem" || column == "kind"; {
+	switch {
+	case !s.colour || !isFirst:
 	case isHeading:
 		colour = "1"
-	case stated && strings.Contains(bad, " "+word+" "):
-		colour = "31"
-	case stated && strings.Contains(doubtful, " "+word+" "):
-		colour = "33"
-	default:
+	case column == "state" || column == "outcome" || column == "problem" || column == "kind":
+		words, _, _ := strings.Cut(text, ":")
+		for word := range strings.SplitSeq(words, ", ") {
+			switch {
+			case strings.Contains(bad, " "+word+" "):
+				colour = "31"
+			case strings.Contains(doubtful, " "+word+" ") && colour == "":
+				colour = "33"
+			}
+		}
+	}
+	if colour == "" {
 		return text
 	}
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
