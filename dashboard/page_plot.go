@@ -94,7 +94,8 @@ type bucket struct {
 	Bar               bar
 }
 
-// histogramOf returns how many open workers have how many tasks, in at most 16 buckets.
+// histogramOf returns how many open workers have how many tasks, in at most 16 buckets, none
+// of them empty.
 func histogramOf(all []api.Worker) []bucket {
 	const mostBuckets = 16
 	loads := make([]int, 0, len(all))
@@ -122,7 +123,7 @@ func histogramOf(all []api.Worker) []bucket {
 	for i := range buckets {
 		buckets[i].Bar = bar{Class: "answering", Width: scaled(buckets[i].Workers, most, barWidth)}
 	}
-	return buckets
+	return slices.DeleteFunc(buckets, func(b bucket) bool { return b.Workers == 0 })
 }
 
 // cellPlot has a cell for each worker, in the order in which the workers were added, so that
@@ -152,7 +153,7 @@ func cellsOf(all []api.Worker) *cellPlot {
 	}
 	columns := min(max(int(math.Sqrt(float64(len(all))*2.6)), 30), 160)
 	layers := []cellLayer{
-		{Class: "answering", Stroke: 5, Text: "an even share, one task more or less"},
+		{Class: "answering", Stroke: 5, Text: "within two tasks of an even share"},
 		{Class: "over", Stroke: 5, Text: "more"},
 		{Class: "under", Stroke: 5, Text: "less"},
 		{Class: "late", Stroke: 4, State: "late"},
@@ -165,9 +166,9 @@ func cellsOf(all []api.Worker) *cellPlot {
 	even := barsOf(nil, all).Even
 	kind := func(i int) int {
 		class := tone(all[i])
-		if class == "answering" && float64(all[i].Tasks) > even+1 {
+		if class == "answering" && float64(all[i].Tasks) >= even+2 {
 			class = "over"
-		} else if class == "answering" && float64(all[i].Tasks) < even-1 {
+		} else if class == "answering" && float64(all[i].Tasks) <= even-2 {
 			class = "under"
 		}
 		return slices.IndexFunc(layers, func(l cellLayer) bool { return l.Class == class })

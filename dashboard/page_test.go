@@ -303,7 +303,7 @@ func parse(t *testing.T, html string) []*node {
 	var all, open []*node
 	for {
 		token, err := d.RawToken()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		require.NoError(t, err)
@@ -485,6 +485,44 @@ func TestD10_NamesThatPrintAlike(t *testing.T) {
 	require.Len(t, links, 12)
 	require.Contains(t, links, "worker?name=same")
 	require.Contains(t, links, "worker?name=same&nth=12")
+}
+
+func TestHistogram(t *testing.T) {
+	var workers []api.Worker
+	for _, tasks := range []int{3, 3, 4, 9, 900} {
+		workers = append(workers, api.Worker{State: orchestrator.Answering, Tasks: tasks})
+	}
+	workers = append(workers, api.Worker{State: orchestrator.Lost, Tasks: 7})
+	type row struct{ from, to, workers int }
+	rows := func() (rows []row) {
+		for _, b := range histogramOf(workers) {
+			rows = append(rows, row{b.From, b.To, b.Workers})
+		}
+		return rows
+	}
+	require.Equal(t, []row{{3, 59, 4}, {858, 914, 1}}, rows())
+	workers[4].Tasks = 5
+	require.Equal(t, []row{{3, 3, 2}, {4, 4, 1}, {5, 5, 1}, {9, 9, 1}}, rows())
+	require.Empty(t, histogramOf(nil))
+}
+
+// Each worker is in one cell, and workers in the same state are one line.
+func TestCells(t *testing.T) {
+	workers := make([]api.Worker, 100)
+	for i := range workers {
+		workers[i] = api.Worker{State: orchestrator.Answering, Tasks: 10}
+	}
+	workers[3].Tasks, workers[40].State = 20, orchestrator.Silent
+	plot := cellsOf(workers)
+	require.Equal(t, 30*6, plot.Width)
+	require.Equal(t, 4*6, plot.Height)
+	counts := make(map[string]int)
+	for _, layer := range plot.Layers {
+		counts[layer.Class] = layer.Workers
+	}
+	require.Equal(t, map[string]int{"answering": 98, "over": 1, "silent": 1}, counts)
+	require.Equal(t, "M0 3h17M24 3h155M0 9h59M66 9h113M0 15h179M0 21h59", plot.Layers[0].Path)
+	require.Nil(t, cellsOf(nil))
 }
 
 // The page of a task says which term brought it to each worker, as far as the history knows.

@@ -5,6 +5,7 @@ package dashboard
 import (
 	"fmt"
 	"html/template"
+	"maps"
 	"math"
 	"net/url"
 	"slices"
@@ -245,10 +246,7 @@ func itemOf(f *frame, path, text string) item {
 
 // mergeQuery returns the relative link to a page with a parameter added to the query.
 func mergeQuery(path string, query url.Values, key, value string) string {
-	merged := url.Values{}
-	for k, v := range query {
-		merged[k] = v
-	}
+	merged := maps.Clone(query)
 	merged.Set(key, value)
 	return path + "?" + merged.Encode()
 }
