@@ -81,7 +81,7 @@ func TestD1_OneTerm(t *testing.T) {
 	go func() {
 		defer close(ended)
 		r := rand.New(rand.NewPCG(1, 1))
-		for range 300 {
+		for range 100 {
 			name := fmt.Sprintf("w%d", 1+r.IntN(6))
 			if r.IntN(2) == 0 {
 				_ = f.DrainWorker(name)
@@ -129,7 +129,7 @@ func TestD2_Size(t *testing.T) {
 		require.NoError(t, o.AddTask(long("t", i), orchestrator.WithTaskInstances(3)))
 	}
 	t.Cleanup(h.Lead(o))
-	for range 3 {
+	for range 2 {
 		_ = o.NextTerm(t.Context())
 	}
 	worker, task := url.QueryEscape(long("w", 7)), url.QueryEscape(long("t", 7))
