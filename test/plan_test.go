@@ -4,6 +4,7 @@ package test
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -274,11 +275,13 @@ func plannedWaiting(p plan) []waiting {
 	})
 }
 
+var clusters = flag.Uint64("clusters", 30, "number of random clusters, each with twenty hypotheses, in TestD16_RandomClusters")
+
 // TestD16_RandomClusters lets hypotheses about random clusters come true, with silent,
 // draining and quarantined workers, refused starts and workers that restart empty.
 func TestD16_RandomClusters(t *testing.T) {
 	compared := 0
-	for seed := range uint64(30) {
+	for seed := range *clusters {
 		onBothWires(t, given{workers: 6, opts: options{orchestrator.WithGracePeriod(5 * time.Second)}}, func(t *testing.T, f *fleet) {
 			r := rand.New(rand.NewPCG(seed, 16))
 			for i, name := range names("t", 20) {
@@ -337,7 +340,7 @@ func TestD16_RandomClusters(t *testing.T) {
 			}
 		})
 	}
-	require.Greater(t, compared, 1000)
+	require.Greater(t, compared, 30*int(*clusters))
 }
 
 // listsWhatItAcknowledged reports whether each worker, but for those that are cut off, lists

@@ -15,7 +15,7 @@ type Snapshot struct {
 
 	losses   []loss    // of tasks that are gone
 	breakers *breakers // nil if they hold nothing
-	ran      []int32   // tasks that ran before, among those that the term changed or that wait
+	ran      []int32   // tasks that ran before, among those that failed, changed or wait
 
 	massLossSince, massLossEnded time.Time // as in Fleet
 }
@@ -123,6 +123,11 @@ func (f *Fleet) Snapshot(d *Decision, t *Tasks, now Moment) *Snapshot {
 	s.losses = slices.Clone(f.losses)
 	if !f.breakers.empty() {
 		s.breakers = f.breakers.clone(nil, same)
+		for task := range f.breakers.tasks { // see forbid
+			if f.flags[task]&taskSeen != 0 {
+				s.ran = append(s.ran, task)
+			}
+		}
 	}
 	if f.breakers.failedIn(now.Term) > 0 { // see findUnproven
 		d.Mark(func(task int32) {
