@@ -22,7 +22,11 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/dashboard"
 )
+
+// A dashboard shows the terms of a manager.
+var _ dashboard.Source[communicator.WorkerID, string] = (*Manager)(nil)
 
 func TestR2_OnlyTheEndOfALeaseFreesTasks(t *testing.T) {
 	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
