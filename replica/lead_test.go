@@ -45,7 +45,7 @@ func (f *follower) lead(o *orchestrator.Orchestrator[grpc.WorkerID, string]) (st
 		f.terms[len(f.terms)-1]++
 	})
 	return func() {
-		time.Sleep(f.stop)
+		<-time.After(f.stop)
 		ignore()
 		f.mu.Lock()
 		defer f.mu.Unlock()
