@@ -340,7 +340,7 @@ func (h *Handler[W, T]) serveDrainForm(w http.ResponseWriter, r *http.Request) {
 	}
 	location := "workers?state=draining"
 	if len(workers) == 1 {
-		location = "worker?" + url.Values{"name": workers, "nth": {nth}}.Encode()
+		location = "worker?" + url.Values{"name": workers, "nth": {cmp.Or(nth, "1")}}.Encode()
 	}
 	redirect(w, location)
 }
