@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,7 +41,7 @@ func newFleet(t *testing.T, workers, tasks int, opts options, shown ...dashboard
 	var err error
 	f.Cluster, err = memory.New[string, string](nil)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, f.Close(context.Background())) })
+	t.Cleanup(func() { require.NoError(t, f.Close(context.WithoutCancel(t.Context()))) })
 	f.Orchestrator, err = orchestrator.New(f.Cluster, append(options{orchestrator.WithSeed(0), orchestrator.WithEpoch(7)}, opts...)...)
 	require.NoError(t, err)
 	for i := range workers {
@@ -119,5 +118,3 @@ func (f *fleet) problems() (lines []string) {
 	}
 	return lines
 }
-
-func (f *fleet) log() string { return strings.Join(f.problems(), "\n") }

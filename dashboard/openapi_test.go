@@ -120,7 +120,9 @@ func TestOpenAPI_Routes(t *testing.T) {
 			if list, ok := o.at(operation)["parameters"].([]any); ok {
 				for _, p := range list {
 					require.Equal(t, "query", o.at(p)["in"])
-					params = append(params, o.at(p)["name"].(string))
+					name, ok := o.at(p)["name"].(string)
+					require.True(t, ok)
+					params = append(params, name)
 				}
 			}
 			got[method+" "+path] = slices.Sorted(slices.Values(params))

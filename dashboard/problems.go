@@ -470,10 +470,10 @@ func staying(instances int, tasks string) string {
 }
 
 func lostTasks(its string, n int) string {
-	switch {
-	case n == 0:
+	switch n {
+	case 0:
 		return ""
-	case n == 1:
+	case 1:
 		return " " + its + " task starts elsewhere."
 	}
 	return fmt.Sprintf(" %s %d tasks start elsewhere.", its, n)

@@ -148,7 +148,7 @@ func TestD13_Causes(t *testing.T) {
 			_ = f.NextTerm(ctx)
 		}, want: []string{"term cut: The last term ended early: term 2, before its writes: the program ends."}},
 		{name: "a stop that fails", workers: 2, tasks: 2, act: func(f *fleet) {
-			f.Refuse(func(op orchestrator.Op, worker, _ string) error {
+			f.Refuse(func(op orchestrator.Op, _, _ string) error {
 				if op == orchestrator.OpRemove {
 					return fmt.Errorf("%w: busy", orchestrator.ErrRejected)
 				}
@@ -223,7 +223,7 @@ func TestD14_Random(t *testing.T) {
 func (f *fleet) requireExplained() {
 	f.t.Helper()
 	s, plan := f.status(), f.LastPlan()
-	require.Equal(f.t, s.ProblemsTotal, len(s.Problems), "the test checks all problems")
+	require.Len(f.t, s.Problems, s.ProblemsTotal, "the test checks all problems")
 	missing, held, named := 0, 0, make(map[string]bool)
 	for _, p := range s.Problems {
 		switch p.Kind {

@@ -146,9 +146,9 @@ func verdict[W, T comparable](p *orchestrator.Plan[W, T]) string {
 		add("The next term would change nothing")
 	} else {
 		fewest := ""
-		switch {
-		case p.Stats.Adds == 0:
-		case p.Stats.Adds == p.Stats.LowerBound:
+		switch p.Stats.Adds {
+		case 0:
+		case p.Stats.LowerBound:
 			fewest = ", with the fewest starts possible"
 		default:
 			fewest = fmt.Sprintf(", with %s where %d would be the fewest possible", count(p.Stats.Adds, "start", "starts"), p.Stats.LowerBound)

@@ -7,14 +7,17 @@ import (
 	"github.com/f8949c05/orchestrator/history"
 )
 
-// The types of package orchestrator with strings as names.
 type (
-	Plan     = orchestrator.Plan[string, string]
-	Change   = orchestrator.Change[string, string]
-	Waiting  = orchestrator.Waiting[string, string]
-	Pause    = orchestrator.Pause[string, string]
+	// Plan is a plan with strings as names.
+	Plan = orchestrator.Plan[string, string]
+	// Change is one start, stop or move of an instance.
+	Change = orchestrator.Change[string, string]
+	// Waiting is one or more instances of a task without a place.
+	Waiting = orchestrator.Waiting[string, string]
+	// Pause is what terms leave alone for a while, because it failed.
+	Pause = orchestrator.Pause[string, string]
+	// Progress is a term under way.
 	Progress = orchestrator.Progress[string]
-
 	// WorkerReason is why a worker has a task or not.
 	WorkerReason = orchestrator.WorkerReason[Name]
 	// WorkerEvent is a change of a worker's condition in a term.
