@@ -191,7 +191,7 @@ func (d *draining) look(ctx context.Context, w *drained) error {
 	if !answered || a.Term.Number == 0 {
 		return err
 	}
-	if answered, err = d.moves(ctx, w, a.Term); !answered {
+	if answered, err = d.moves(ctx, w, &a); !answered {
 		return err
 	}
 	switch {
@@ -208,18 +208,18 @@ func (d *draining) look(ctx context.Context, w *drained) error {
 	return nil
 }
 
-// moves reports the changes that took tasks from a worker, up to a term.
-func (d *draining) moves(ctx context.Context, w *drained, term orchestrator.Term) (answered bool, err error) {
-	if term.Compare(w.told) <= 0 {
+// moves reports the changes that took tasks from a worker, up to the term of its answer.
+func (d *draining) moves(ctx context.Context, w *drained, now *api.WorkerDetail) (answered bool, err error) {
+	if now.Term.Compare(w.told) <= 0 {
 		return true, nil
 	}
 	var a api.Changes
-	query := url.Values{"worker": {w.Worker}, "limit": {strconv.Itoa(maxRows)}}
+	query := url.Values{"worker": {now.Name.Name}, "limit": {strconv.Itoa(maxRows)}}
 	if answered, err := d.ask(ctx, false, func() error { return d.get(ctx, "changes", query, &a) }); !answered {
 		return false, err
 	}
 	for _, c := range slices.Backward(a.Changes) {
-		if c.Term.Compare(w.told) > 0 && c.Change.From == w.Worker && c.Change.Kind.Op != orchestrator.Start {
+		if c.Term.Compare(w.told) > 0 && c.Change.From == now.Name.Name && c.Change.Kind.Op != orchestrator.Start {
 			d.say("%s", changeText(&c))
 		}
 	}
