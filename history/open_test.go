@@ -220,7 +220,7 @@ func TestNew_Errors(t *testing.T) {
 func TestOpen_BoundedMemory(t *testing.T) {
 	var file bytes.Buffer
 	file.WriteString(header)
-	for i := range 30 { // each is decoded to 10,000 changes of 200 bytes
+	for i := range 8 { // each is decoded to 10,000 changes of 200 bytes
 		file.WriteString(strings.TrimSuffix(term(i), "}}\n") + `,"changes":[` + strings.Repeat("null,", history.KeptChanges-1) + "null]}}\n")
 	}
 	for range 20 {
@@ -230,10 +230,10 @@ func TestOpen_BoundedMemory(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	r, err := history.Open(path, history.WithTerms(1000), history.WithChanges(50_000))
+	r, err := history.Open(path, history.WithTerms(1000), history.WithChanges(20_000))
 	require.NoError(t, err)
-	require.Len(t, numbers(r), 30)
-	require.Equal(t, 50_000, r.View().Counts().Changes)
+	require.Len(t, numbers(r), 8)
+	require.Equal(t, 20_000, r.View().Counts().Changes)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	require.Less(t, after.HeapAlloc, before.HeapAlloc+64<<20)
@@ -282,7 +282,7 @@ func TestOpen_FlippedBytes(t *testing.T) {
 	whole, err := history.Open(path)
 	require.NoError(t, err)
 	random := rand.New(rand.NewPCG(6, 6))
-	for range 200 {
+	for range 50 {
 		damaged := bytes.Clone(text)
 		at := len(header) + random.IntN(len(text)-len(header))
 		damaged[at] ^= byte(1 + random.IntN(255))

@@ -7,11 +7,13 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// The types of package orchestrator with strings as names.
 type (
-	Change  = orchestrator.Change[string, string]
+	// Change is a change with strings as names.
+	Change = orchestrator.Change[string, string]
+	// Waiting is a waiting instance with strings as names.
 	Waiting = orchestrator.Waiting[string, string]
-	Pause   = orchestrator.Pause[string, string]
+	// Pause is a pause with strings as names.
+	Pause = orchestrator.Pause[string, string]
 )
 
 // Term is a term that did something, or that found the fleet otherwise than the term
