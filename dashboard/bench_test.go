@@ -25,8 +25,8 @@ func (l lists) Add(context.Context, string, string) error    { return nil }
 func (l lists) Remove(context.Context, string, string) error { return nil }
 
 // newLarge returns a dashboard of a large fleet after one term: with its tasks where they
-// should be, or with all tasks started by the term.
-func newLarge(tb testing.TB, workers, tasks int, started bool) (h *dashboard.Handler[string, string], o *orchestrator.Orchestrator[string, string]) {
+// should be, or all started by the term, or after a second term in which workers are silent.
+func newLarge(tb testing.TB, workers, tasks int, started, silent bool) (h *dashboard.Handler[string, string], o *orchestrator.Orchestrator[string, string]) {
 	tb.Helper()
 	comm := make(lists, workers)
 	o, err := orchestrator.New(comm, orchestrator.WithSeed(1))
@@ -45,9 +45,15 @@ func newLarge(tb testing.TB, workers, tasks int, started bool) (h *dashboard.Han
 	}
 	require.NoError(tb, o.UpdateTasks(expected))
 	require.NoError(tb, o.NextTerm(tb.Context()))
+	if silent {
+		for i := range workers * 4 / 10 {
+			delete(comm, fmt.Sprintf("worker-%05d", i))
+		}
+		_ = o.NextTerm(tb.Context())
+	}
 	h, err = dashboard.New[string, string]()
 	require.NoError(tb, err)
-	h.Lead(o)
+	tb.Cleanup(h.Lead(o))
 	return h, o
 }
 
@@ -58,18 +64,20 @@ var largeRequests = []string{
 }
 
 // BenchmarkRoutes answers requests about 10,000 workers with a million tasks: the first one
-// of a term, which computes what the others share, and later ones.
+// of a term, which computes what the others share, and later ones. The term changed nothing,
+// or started all tasks, or found four workers in ten silent.
 func BenchmarkRoutes(b *testing.B) {
-	for _, started := range []bool{false, true} {
-		h, o := newLarge(b, 10_000, 1_000_000, started)
-		term := map[bool]string{false: "term=quiet", true: "term=starts"}[started]
+	for _, term := range []string{"term=quiet", "term=starts", "term=silent"} {
+		h, o := newLarge(b, 10_000, 1_000_000, term == "term=starts", term == "term=silent")
 		for _, target := range largeRequests {
 			for _, first := range []bool{true, false} {
 				b.Run(fmt.Sprintf("%s/first=%v/%s", term, first, target), func(b *testing.B) {
-					bytes := 0
+					bytes, stop := 0, h.Lead(o)
+					defer func() { stop() }()
 					for b.Loop() {
 						if first {
-							h.Lead(o)
+							stop()
+							stop = h.Lead(o)
 						}
 						w := serve(h, request(http.MethodGet, "/api/v1/"+target))
 						require.Equal(b, http.StatusOK, w.Code)

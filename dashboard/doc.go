@@ -38,6 +38,6 @@
 //
 // Reading delays no term. An answer has at most 256 kB, whatever the number of workers and
 // tasks; lists are cut and say their totals. With 10,000 workers and a million tasks, an
-// answer takes up to 0.15 s of one core, and a what-if plan about 0.7 s; one is computed at a
+// answer takes up to 0.2 s of one core, and a what-if plan about 0.7 s; one is computed at a
 // time. What several requests need is computed by the first one after a term.
 package dashboard
