@@ -36,8 +36,9 @@ type taskDef[T comparable] struct {
 	used      bool // false: the number is free
 }
 
-func newTaskTable[T comparable]() taskTable[T] {
-	return taskTable[T]{ids: make(map[T]int32)}
+// newTaskTable returns an empty table with memory for a number of tasks.
+func newTaskTable[T comparable](tasks int) taskTable[T] {
+	return taskTable[T]{ids: make(map[T]int32, tasks), defs: make([]taskDef[T], 0, tasks)}
 }
 
 // id returns the number of name, a new one if it has none. It panics if name cannot be

@@ -46,15 +46,17 @@ func (o *Orchestrator[W, T]) Plan(h Hypothesis[W, T]) (Plan[W, T], error) {
 	if err := h.check(); err != nil {
 		return Plan[W, T]{}, fmt.Errorf("plan: %w", err)
 	}
-	s := supposition[W, T]{o: o, now: time.Now(), last: last, table: newTaskTable[T]()}
+	s := supposition[W, T]{o: o, now: time.Now(), last: last}
 	o.mu.Lock()
 	tasks := o.tasks.list()
-	s.table.loaded = o.tasks.loaded || len(h.AddTasks) > 0
+	loaded := o.tasks.loaded || len(h.AddTasks) > 0
 	workers := o.members.clone()
 	o.mu.Unlock()
 	if err := h.applyTo(&workers); err != nil {
 		return Plan[W, T]{}, fmt.Errorf("plan: %w", err)
 	}
+	s.table = newTaskTable[T](len(tasks) + len(h.AddTasks))
+	s.table.loaded = loaded
 	s.table.replace(tasks)
 	for _, name := range h.RemoveTasks {
 		s.table.set(name, 0, HandoffDefault)
@@ -126,9 +128,11 @@ type supposition[W, T comparable] struct {
 func (s *supposition[W, T]) suppose(names []W, members []term.Member) {
 	s.fleet = s.last.fleet.Suppose(s.o.cfg.term(), members, s.now,
 		func(task int32) int32 { return s.table.id(s.last.names[task]) },
-		func(i int) (ids []int32) {
-			for _, name := range s.last.tasks(i) {
-				ids = append(ids, s.table.id(name))
+		func(i int) []int32 {
+			names := s.last.tasks(i)
+			ids := make([]int32, len(names))
+			for j, name := range names {
+				ids[j] = s.table.id(name)
 			}
 			return ids
 		})

@@ -71,7 +71,7 @@ func New[W, T comparable](c Communicator[W, T], opts ...Option) (*Orchestrator[W
 		applier:  applier,
 		cfg:      cfg,
 		changed:  make(chan struct{}, 1),
-		tasks:    newTaskTable[T](),
+		tasks:    newTaskTable[T](0),
 		members:  memberTable[W]{byName: make(map[W]*member[W])},
 		turn:     make(chan struct{}, 1),
 		fleet:    term.New(cfg.term()),
