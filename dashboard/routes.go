@@ -19,7 +19,7 @@ var openAPI []byte
 type route[W, T comparable] struct {
 	name   string
 	params []string // that it takes; others are refused
-	// fresh: the answer does not depend on the last term only.
+	// fresh: the answer depends on more than the last term, such as the time or the caller.
 	fresh bool
 	get   func(*view[W, T], *query) (any, *api.Error)
 }
@@ -43,7 +43,7 @@ func (h *Handler[W, T]) routes() []route[W, T] {
 			name: "changes", params: rows("task", "worker", "reason", "outcome", "since"),
 			get: func(v *view[W, T], q *query) (any, *api.Error) { return orError(v.changeList(q)) },
 		},
-		{name: "settings", get: func(v *view[W, T], q *query) (any, *api.Error) { return v.settings(q.access), nil }},
+		{name: "settings", fresh: true, get: func(v *view[W, T], q *query) (any, *api.Error) { return v.settings(q.access), nil }},
 		{
 			name: "what-if", params: []string{"drain", "undrain", "silence", "lose", "add", "limit"}, fresh: true,
 			get: func(v *view[W, T], q *query) (any, *api.Error) { return orError(v.whatIf(q)) },
