@@ -229,8 +229,8 @@ func (h *Handler[W, T]) servePage(w http.ResponseWriter, r *http.Request, p *pag
 	f := h.newFrame(r)
 	f.HistorySince = v.past.Counts().Since
 	a := answer{status: http.StatusOK, tag: tagOf(v.tag(), f.Writable)}
-	if p.path == "" || v.snapshot == nil { // these pages show the term under way
-		a.tag = tagOf(v.tag(), f.Writable, v.progress())
+	if p.path == "" || v.snapshot == nil { // these pages show the term under way, and one that is overdue
+		a.tag = tagOf(v.tag(), f.Writable, v.progress(), v.overdue(time.Now()) != nil)
 	}
 	if matches(r.Header.Get("If-None-Match"), a.tag) {
 		h.write(w, r, a)
