@@ -104,8 +104,9 @@ func WithChanges(n int) Option {
 	}
 }
 
-// WithLogger sets the logger. The default, and nil, discard everything. A failed write to
-// the file logs one line at Error, and the next one that succeeds a line at Info.
+// WithLogger sets the logger. The default, and nil, discard everything. The first of
+// several failed writes to the file logs a line at Error, as does the first term that the
+// queue has no room for. The next write that succeeds logs a line at Info.
 func WithLogger(l *slog.Logger) Option {
 	return func(c *config) error {
 		if l == nil {
