@@ -151,16 +151,16 @@ func open(t *testing.T, prefix string) *tab {
 func openNoisy(t *testing.T) *tab {
 	t.Helper()
 	skipWithoutBrowser(t)
-	return newTab(t, chromium.ctx, chromedp.WithNewBrowserContext())
+	return newTab(chromium.ctx, t, chromedp.WithNewBrowserContext())
 }
 
 // sibling opens another tab with the same profile. Its console and requests are not checked.
 func (p *tab) sibling() *tab {
 	p.t.Helper()
-	return newTab(p.t, p.ctx)
+	return newTab(p.ctx, p.t)
 }
 
-func newTab(t *testing.T, parent context.Context, opts ...chromedp.ContextOption) *tab {
+func newTab(parent context.Context, t *testing.T, opts ...chromedp.ContextOption) *tab {
 	t.Helper()
 	p := &tab{t: t}
 	ctx, end := chromedp.NewContext(parent, append(opts, chromedp.WithListener(p.hear))...)

@@ -97,13 +97,13 @@ func (f *fleet[W, T]) requests() int {
 
 // troubled returns a fleet of 12 workers and 300 tasks in which everything that the overview
 // knows has happened.
-func troubled(t *testing.T, opts ...dashboard.Option) *fleet[string, string] {
+func troubled(t *testing.T) *fleet[string, string] {
 	t.Helper()
 	var names []string
 	for i := range 12 {
 		names = append(names, fmt.Sprintf("worker-%02d", i+1))
 	}
-	f := newFleet[string, string](t, names, append(opts, dashboard.WithTitle("browser tests"))...)
+	f := newFleet[string, string](t, names, dashboard.WithTitle("browser tests"))
 	for i := range 300 {
 		require.NoError(t, f.AddTask(fmt.Sprintf("tenant-%03d", i), orchestrator.WithTaskInstances(1+i%20/19)))
 	}
@@ -112,10 +112,10 @@ func troubled(t *testing.T, opts ...dashboard.Option) *fleet[string, string] {
 }
 
 // small is like troubled, with 5 workers and 6 tasks, for tests that visit every page.
-func small(t *testing.T, opts ...dashboard.Option) *fleet[string, string] {
+func small(t *testing.T) *fleet[string, string] {
 	t.Helper()
 	names := []string{"w1", "w2", "w3", "w4", "w5"}
-	f := newFleet[string, string](t, names, opts...)
+	f := newFleet[string, string](t, names)
 	for i := range 6 {
 		require.NoError(t, f.AddTask(fmt.Sprint("t", i), orchestrator.WithTaskInstances(1+i%2)))
 	}
