@@ -90,7 +90,7 @@ var mayImport = map[string]string{
 	"examples/internal/stage": "std .",
 	"examples/tenants":        "std replica replica/postgres github.com/jackc/pgx",
 	"examples/ticker":         "std . communicator/memory",
-	"bench": "std . worker recruit rebalance communicator/memory communicator/grpc communicator/grpc/manager communicator/grpc/orchestratorv1 etcd etcd/embed bench/replicas " +
+	"bench": "std . worker recruit rebalance dashboard history communicator/memory communicator/grpc communicator/grpc/manager communicator/grpc/orchestratorv1 etcd etcd/embed bench/replicas " +
 		"internal/netfault go.etcd.io go.uber.org/zap google.golang.org/grpc github.com/IBM github.com/dgryski github.com/twmb",
 	"bench/replicas": "std",
 

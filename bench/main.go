@@ -106,6 +106,7 @@ func measurements() []measurement {
 		{"recruit", as(measureEnlist)},
 		{"terms", as(measureTerms)},
 		{"largest", as(measureLargest)},
+		{"dashboard", as(measureDashboard)},
 		{"plans", as(measurePlans)},
 	}
 }
@@ -164,6 +165,7 @@ type config struct {
 	etcd          etcdConfig
 	grpc          grpcConfig
 	reaction      reactionConfig
+	dashboard     dashboardConfig
 	log           func(format string, args ...any)
 }
 
@@ -199,6 +201,7 @@ func full() config {
 			},
 			rounds: 100, interval: time.Second, timeout: 2 * time.Minute,
 		},
+		dashboard: dashboardConfig{rounds: 9, block: 2, interval: time.Second, poll: 2 * time.Second, answers: 3},
 		log: func(format string, args ...any) {
 			fmt.Fprintf(os.Stderr, "%6.1f s  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
 		},
@@ -219,6 +222,7 @@ func short() config {
 		size: size{200, 4, 1}, others: []int{20, 400}, lease: 2 * time.Second, interval: 100 * time.Millisecond,
 		colds: 1, rounds: 3, fewer: 3, lost: 1, timeout: time.Minute,
 	}
+	cfg.dashboard = dashboardConfig{rounds: 2, block: 2, interval: 50 * time.Millisecond, poll: 100 * time.Millisecond, answers: 1}
 	cfg.reaction.rounds, cfg.reaction.interval, cfg.reaction.timeout = 2, 500*time.Millisecond, time.Minute
 	for i := range cfg.reaction.over {
 		t := &cfg.reaction.over[i]
