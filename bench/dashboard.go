@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -222,8 +223,8 @@ func ask(ctx context.Context, client *http.Client, url, tag string) string {
 	if err != nil {
 		return tag // the tab was closed
 	}
-	defer answer.Body.Close()
-	if _, err := io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != http.StatusOK {
+	_, err = io.Copy(io.Discard, answer.Body)
+	if err = errors.Join(err, answer.Body.Close()); err != nil || answer.StatusCode != http.StatusOK {
 		return tag
 	}
 	return answer.Header.Get("ETag")
@@ -358,8 +359,8 @@ func (b board) goals() []goal {
 		took = worstOf([]figure{took, {addresses[i], float64(ms(a.first.median()))}})
 	}
 	return []goal{
-		atMost("largest page or answer of the dashboard, "+b.size.String(), "kB", 256, size),
-		atMost("slowest page or answer of the dashboard, "+b.size.String()+", first request of a term", "ms of a core", 300, took),
+		atMost("largest page or answer of the dashboard, "+b.String(), "kB", 256, size),
+		atMost("slowest page or answer of the dashboard, "+b.String()+", first request of a term", "ms of a core", 300, took),
 		atMost(fmt.Sprintf("term with %d open tabs, %s", openTabs, b.size), "× the term with none", 1.1,
 			figure{"steady", ratio(b.steady[watched], b.steady[recorded])},
 			figure{"with changes", ratio(b.moves[watched], b.moves[recorded])}),
