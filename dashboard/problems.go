@@ -349,13 +349,15 @@ func (c *causes[W, T]) problem(from *cause[T]) api.Problem {
 // text returns the sentences of a problem.
 func (c *causes[W, T]) text(from *cause[T], p *api.Problem) string {
 	workers, tasks := subject(p.Workers, p.WorkersTotal, "worker"), subject(p.Tasks, p.TasksTotal, "task")
-	are, its := "is", "Its"
+	are, have, its := "is", "has", "Its"
 	if p.WorkersTotal != 1 {
-		are, its = "are", "Their"
+		are, have, its = "are", "have", "Their"
 	}
-	since := ""
-	if !from.since.IsZero() {
-		since = " since " + clock(from.since, c.plan.Stats.Start)
+	state := func(word string) string {
+		if from.since.IsZero() {
+			return workers + " " + are + " " + word
+		}
+		return workers + " " + have + " been " + word + " since " + clock(from.since, c.plan.Stats.Start)
 	}
 	why := ""
 	if from.err != "" {
@@ -367,20 +369,20 @@ func (c *causes[W, T]) text(from *cause[T], p *api.Problem) string {
 	}
 	switch p.Kind {
 	case api.ProblemMassLoss:
-		return fmt.Sprintf("%s %s silent at the same time%s%s. The network of this leader may have failed, so no worker is declared lost for now.%s",
-			workers, are, since, why, holds)
+		return fmt.Sprintf("%s%s. The network of this leader may have failed, so no worker is declared lost for now.%s",
+			state("silent"), why, holds)
 	case api.ProblemCut:
 		return "The last term ended early" + why + "."
 	case api.ProblemLost:
-		return fmt.Sprintf("%s %s lost%s%s.%s", workers, are, since, why, lostTasks(its, from.instances))
+		return fmt.Sprintf("%s%s.%s", state("lost"), why, lostTasks(its, from.instances))
 	case api.ProblemUnplaced:
 		return c.unplaced(from, workers, tasks)
 	case api.ProblemFailing:
 		return failing(from, p, tasks, workers, why)
 	case api.ProblemSilent:
-		return fmt.Sprintf("%s %s silent%s%s.%s", workers, are, since, why, holds)
+		return fmt.Sprintf("%s%s.%s", state("silent"), why, holds)
 	case api.ProblemStuck:
-		return fmt.Sprintf("%s %s stuck%s: a call has not returned, so no other is made.%s", workers, are, since, holds)
+		return fmt.Sprintf("%s: a call has not returned, so no other is made.%s", state("stuck"), holds)
 	case api.ProblemQuarantined:
 		return fmt.Sprintf("%s %s quarantined after %s%s. The next try is in term %d.",
 			workers, are, count(from.failures, "failed start", "failed starts"), why, from.until)
@@ -492,7 +494,7 @@ func count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-	return fmt.Sprintf("%d %s", n, many)
+	return grouped(n) + " " + many
 }
 
 // shorten cuts a text to a number of characters.
