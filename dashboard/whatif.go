@@ -41,8 +41,8 @@ func (v *view[W, T]) whatIf(q *query) (api.WhatIf, *api.Error) {
 		return api.WhatIf{}, v.unknownName(sentence(err))
 	case errors.Is(err, orchestrator.ErrInvalid):
 		return api.WhatIf{}, problem(http.StatusBadRequest, sentence(err))
-	case err != nil:
-		return api.WhatIf{}, problem(http.StatusInternalServerError, sentence(err))
+	case err != nil: // of a source that does not lead any more
+		return api.WhatIf{}, problem(http.StatusServiceUnavailable, sentence(err))
 	}
 	return v.planned(&plan, limit, q.bytes), nil
 }
