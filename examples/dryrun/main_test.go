@@ -22,7 +22,7 @@ func TestSample(t *testing.T) {
 	require.Len(t, changes(asIs), 3)
 
 	for _, task := range []string{"billing", "exports", "mailer", "search"} {
-		require.Regexp(t, `(?m)^start +`+task+` +- +w[23] +lost +planned$`, less)
+		require.Regexp(t, `(?m)^start +`+task+` +- +w[23] +lost \(w1\) +planned$`, less)
 	}
 	require.Regexp(t, `(?m)^start +reports +- +w[23] +missing +planned$`, less)
 	require.Len(t, changes(less), 5)
@@ -38,7 +38,7 @@ func TestAnotherWorkerOfAnotherFile(t *testing.T) {
 	asIs, less := plans(t, file, "w2")
 	require.Empty(t, changes(asIs))
 	require.Len(t, changes(less), 1)
-	require.Regexp(t, `(?m)^start +a +- +w1 +lost +planned$`, less)
+	require.Regexp(t, `(?m)^start +a +- +w1 +lost \(w2\) +planned$`, less)
 }
 
 // plans returns the two printed plans.
