@@ -342,7 +342,7 @@ func TestD17_WhatIf(t *testing.T) {
 		f.terms(1)
 		before, calls := f.Last(), f.Counts("t1")
 		a := get[api.WhatIf](t, f.dashboard, "/api/v1/what-if?drain=w1&lose=w2&add=w9%0Aw8&limit=4")
-		require.Equal(t, "The next term would move 3 instances, start 3 and stop 0, with the fewest starts possible; "+
+		require.Equal(t, "The next term would move 3 instances and start 3, with the fewest starts possible; "+
 			"each open worker would have 3 tasks.", a.Verdict)
 		require.Equal(t, 6, a.ChangesTotal)
 		require.Len(t, a.Plan.Changes, 4)

@@ -153,8 +153,16 @@ func verdict[W, T comparable](p *orchestrator.Plan[W, T]) string {
 		default:
 			fewest = fmt.Sprintf(", with %s where %d would be the fewest possible", count(p.Stats.Adds, "start", "starts"), p.Stats.LowerBound)
 		}
-		add("The next term would move %s, start %d and stop %d%s",
-			count(counts[orchestrator.Move], "instance", "instances"), counts[orchestrator.Start], counts[orchestrator.Stop], fewest)
+		var does []string
+		for _, op := range []orchestrator.ChangeOp{orchestrator.Move, orchestrator.Start, orchestrator.Stop} {
+			switch n := counts[op]; {
+			case n > 0 && does == nil:
+				does = append(does, string(op)+" "+count(n, "instance", "instances"))
+			case n > 0:
+				does = append(does, string(op)+" "+grouped(n))
+			}
+		}
+		add("The next term would %s%s", strings.Join(does, " and "), fewest)
 	}
 	switch {
 	case least < 0:
