@@ -31,7 +31,8 @@
 //
 // A handler without options answers only requests from the same machine, to a loopback
 // address or on a Unix socket, that no proxy has forwarded. [WithToken] or [WithAuthorize]
-// allow others. Nothing can be changed unless [WithDrain] is given, and then not from pages of
+// allow others. A proxy on the same machine that adds no header such as X-Forwarded-For makes
+// every request look local: behind it, one of these options is needed. Nothing can be changed unless [WithDrain] is given, and then not from pages of
 // another origin. Serve it over TLS if it has a token.
 //
 // # Costs

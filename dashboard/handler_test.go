@@ -65,6 +65,10 @@ func TestD22_Access(t *testing.T) {
 			from("@", "dashboard")(r)
 			*r = *r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(&net.UnixAddr{Name: "x", Net: "unix"})))
 		}, ok, ok},
+		{"a proxy to a Unix socket", nil, func(r *http.Request) {
+			header("Via", "1.1 x")(r)
+			*r = *r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(&net.UnixAddr{Name: "x", Net: "unix"})))
+		}, forbidden, forbidden},
 		{"no token", shows{dashboard.WithToken(token)}, header(), unauthorized, unauthorized},
 		{"a wrong token", shows{dashboard.WithToken(token)}, header("Authorization", "Bearer "+token+"x"), unauthorized, unauthorized},
 		{"a token", shows{dashboard.WithToken("another, newer token", token)}, header("Authorization", "bearer "+token), ok, ok},
@@ -75,7 +79,9 @@ func TestD22_Access(t *testing.T) {
 		{"not authorized", shows{reader}, header(), forbidden, forbidden},
 		{"authorized to read", shows{reader}, header("User", "x"), ok, forbidden},
 		{"another origin", nil, header("Origin", "https://evil.example"), ok, forbidden},
-		{"another site", nil, header("Sec-Fetch-Site", "cross-site"), ok, forbidden},
+		{"a link of another site", nil, header("Sec-Fetch-Site", "cross-site", "Sec-Fetch-Dest", "document"), ok, forbidden},
+		{"an image of another site", shows{dashboard.WithToken(token)}, header(
+			"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Dest", "image", "Authorization", "Bearer "+token), forbidden, forbidden},
 		{"the same origin", nil, header("Sec-Fetch-Site", "same-origin"), ok, ok},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -29,6 +29,9 @@ func (h *Handler[W, T]) admit(w http.ResponseWriter, r *http.Request, access Acc
 	case access == NoAccess:
 		return problem(http.StatusForbidden, "Only requests from the same machine to a loopback address are answered. "+
 			"The options WithToken and WithAuthorize allow others.")
+	case r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Dest") != "document":
+		// A link leads here, but no page makes its readers' browsers compute plans.
+		return problem(http.StatusForbidden, "The request comes from a page of another site.")
 	case writes && access < WriteAccess:
 		return problem(http.StatusForbidden, "The request is authorized to read only.")
 	case writes:
@@ -76,13 +79,13 @@ func (h *Handler[W, T]) tokenAccess(r *http.Request) Access {
 // meant for it. A foreign Host with a loopback peer is a page of another site whose name was
 // made to resolve to this machine.
 func isLocal(r *http.Request) bool {
-	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && local.Network() == "unix" {
-		return true // the file's permissions say who may connect
-	}
-	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip"} {
+	for _, header := range []string{"Forwarded", "Via", "X-Forwarded-For", "X-Real-Ip"} {
 		if r.Header.Get(header) != "" {
 			return false
 		}
+	}
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && local.Network() == "unix" {
+		return true // the file's permissions say who may connect
 	}
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !peer.Addr().Unmap().IsLoopback() {
