@@ -251,18 +251,19 @@ func (w *logWriter) first() (line, bool) {
 // report records the result of writing a line, which is the first of the queue.
 func (w *logWriter) report(err error, l line) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch before := w.status.Err; {
-	case err != nil && before == nil:
-		w.logger.Error("history log not written, will retry", "path", w.cfg.path, "err", err)
-	case err == nil && before != nil:
-		w.logger.Info("history log written again", "path", w.cfg.path, "missed", w.status.Missed)
-	}
+	before, missed := w.status.Err, w.status.Missed
 	w.status.Err = err
 	if err == nil {
 		w.weight -= l.weight()
 		w.queue[0] = line{}
 		w.queue = w.queue[1:]
+	}
+	w.mu.Unlock() // so that a slow logger delays no term
+	switch {
+	case err != nil && before == nil:
+		w.logger.Error("history log not written, will retry", "path", w.cfg.path, "err", err)
+	case err == nil && before != nil:
+		w.logger.Info("history log written again", "path", w.cfg.path, "missed", missed)
 	}
 }
 

@@ -3,6 +3,7 @@ package history_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -286,6 +287,34 @@ func TestD3_FullDisk(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestD3_SlowLogger fills the disk while the logger of the log does not return. Terms do not
+// wait for it.
+func TestD3_SlowLogger(t *testing.T) {
+	disk := &fullDisk{}
+	slow := new(slowLog)
+	logger := slog.New(slog.NewTextHandler(slow, nil))
+	opts := logged(filepath.Join(t.TempDir(), "log"), history.WithDisk(disk), history.WithLogger(logger))
+	inBubble(t, opts, workers, tasks, func(t *testing.T, f *fleet) {
+		slow.release = make(chan struct{})
+		f.terms(2)
+		synctest.Wait()
+		disk.set(true)
+		f.live(rand.New(rand.NewPCG(3, 3)), 10)
+		require.ErrorIs(t, f.ring.LogStatus().Err, errFull)
+		disk.set(false)
+		close(slow.release)
+		require.NoError(t, f.ring.Close())
+	})
+}
+
+// slowLog is where a logger writes to.
+type slowLog struct{ release chan struct{} }
+
+func (l *slowLog) Write(p []byte) (int, error) {
+	<-l.release
+	return len(p), nil
 }
 
 // TestD3_FullQueue fills the disk for so long that the queue is full. The terms that the log
