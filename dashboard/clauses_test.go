@@ -76,6 +76,10 @@ func TestD1_OneTerm(t *testing.T) {
 		}
 		require.Equal(t, a.WorkersTotal, has)
 	}
+	checkWhatIf := func() {
+		a := get[api.WhatIf](t, f.dashboard, "/api/v1/what-if?add=w9")
+		require.Equal(t, a.Term.Number+1, a.Plan.Stats.Term.Number, "a plan of another term")
+	}
 	require.NoError(t, f.NextTerm(t.Context()))
 	ended := make(chan struct{})
 	go func() {
@@ -104,12 +108,24 @@ func TestD1_OneTerm(t *testing.T) {
 		checkStatus()
 		checkWorkers()
 		checkTask()
+		checkWhatIf()
 		select {
 		case <-ended:
 			return
 		default:
 		}
 	}
+}
+
+// TestLead_AnotherSource: the history has no later terms of the source before.
+func TestLead_AnotherSource(t *testing.T) {
+	f, other := newFleet(t, 1, 1, nil), newFleet(t, 1, 1, options{orchestrator.WithEpoch(8)})
+	defer f.dashboard.Lead(other.Orchestrator)()
+	require.NoError(t, other.NextTerm(t.Context()))
+	require.NoError(t, f.NextTerm(t.Context()))
+	a := get[api.Terms](t, f.dashboard, "/api/v1/terms")
+	require.Len(t, a.Terms, 1)
+	require.EqualValues(t, 8, a.Terms[0].Stats.Term.Epoch)
 }
 
 // TestD2_Size: no answer exceeds 256 kB, even if each name and error is long and needs

@@ -45,6 +45,9 @@ type Handler[W, T comparable] struct {
 	gzips       sync.Pool
 	planning    chan struct{} // holds a token while a what-if plan is computed
 
+	leading    sync.Mutex // held by Lead
+	stopRecord func()     // of the last source; nil before the first one
+
 	lead atomic.Pointer[lead[W, T]]     // nil: this process does not lead
 	last atomic.Pointer[termView[W, T]] // that of the last request
 }
@@ -98,15 +101,21 @@ func (h *Handler[W, T]) handle(method, path string, f http.HandlerFunc) {
 }
 
 // Lead makes the handler show the terms of source, because this process leads, and records
-// them in the history. A later call replaces the source. After stop, the handler answers that
+// them in the history. A later call replaces the source, also in the history. After stop, the handler answers that
 // this process does not lead, unless Lead was called again. A second call of stop does nothing.
 func (h *Handler[W, T]) Lead(source Source[W, T]) (stop func()) {
+	h.leading.Lock()
+	defer h.leading.Unlock()
+	if h.stopRecord != nil {
+		h.stopRecord()
+	}
 	l := &lead[W, T]{source}
+	h.lead.Store(l) // before the history has its terms
 	stopRecord := history.Record(h.history, source, history.Names[W, T]{
 		Worker: func(name W) string { return printable(h.workerName(name)) },
 		Task:   func(name T) string { return printable(h.taskName(name)) },
 	})
-	h.lead.Store(l)
+	h.stopRecord = stopRecord
 	return func() {
 		stopRecord()
 		h.lead.CompareAndSwap(l, nil)
@@ -117,22 +126,27 @@ func (h *Handler[W, T]) Lead(source Source[W, T]) (stop func()) {
 // view returns the view of the last term. All figures of an answer come from one view. The
 // error says that this process does not lead.
 func (h *Handler[W, T]) view() (*view[W, T], *api.Error) {
-	l := h.lead.Load()
-	if l == nil {
-		err := problem(http.StatusServiceUnavailable, "This process does not lead.")
-		if h.leader != nil {
-			err.Leader = printable(h.leader())
+	for {
+		l := h.lead.Load()
+		if l == nil {
+			err := problem(http.StatusServiceUnavailable, "This process does not lead.")
+			if h.leader != nil {
+				err.Leader = printable(h.leader())
+			}
+			return nil, err
 		}
-		return nil, err
+		past := h.history.View() // before the snapshot, so that it has no later term
+		snapshot := l.Last()
+		v := h.last.Load()
+		if v == nil || v.lead != l || v.snapshot != snapshot {
+			v = newView(h, l, snapshot)
+			h.last.Store(v) // an older one may replace a newer one: it costs time only
+		}
+		if h.lead.Load() == l {
+			return &view[W, T]{termView: v, past: past}, nil
+		}
+		h.last.CompareAndSwap(v, nil) // past may have terms of the next leadership
 	}
-	past := h.history.View() // before the snapshot, so that it has no later term
-	snapshot := l.Last()
-	v := h.last.Load()
-	if v == nil || v.lead != l || v.snapshot != snapshot {
-		v = newView(h, l, snapshot)
-		h.last.Store(v) // an older one may replace a newer one: it costs time only
-	}
-	return &view[W, T]{termView: v, past: past}, nil
 }
 
 // The headers of every answer. Nothing but the files of this package is loaded.

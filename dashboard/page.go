@@ -179,6 +179,9 @@ func (h *Handler[W, T]) pages() []pageRoute[W, T] {
 			answer, err := v.whatIf(q)
 			answer.Plan.Workers = answer.Plan.Workers[:min(len(answer.Plan.Workers), mostBars)]
 			content.Answer = &answer
+			if err == nil {
+				f.Header = answer.Header // a term may have ended meanwhile
+			}
 			return err
 		}},
 		{path: "about", show: func(v *view[W, T], q *query, f *frame) *api.Error {

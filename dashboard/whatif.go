@@ -33,7 +33,19 @@ func (v *view[W, T]) whatIf(q *query) (api.WhatIf, *api.Error) {
 	case <-patience.C:
 		return api.WhatIf{}, problem(http.StatusTooManyRequests, "Another plan is being computed. Try again in a second.")
 	}
-	plan, err := v.lead.Plan(hypothesis)
+	var plan orchestrator.Plan[W, T]
+	var err error
+	for range 3 { // a term may end before Plan begins, and then the header must be of that
+		fresh, failed := v.h.view()
+		if failed != nil {
+			return api.WhatIf{}, failed
+		}
+		v = fresh
+		plan, err = v.lead.Plan(hypothesis)
+		if err != nil || plan.Stats.Term.Number == v.plan.Stats.Term.Number+1 {
+			break
+		}
+	}
 	switch {
 	case errors.Is(err, orchestrator.ErrNoTerm):
 		return api.WhatIf{}, noTerm()
