@@ -45,8 +45,8 @@ type Handler[W, T comparable] struct {
 	gzips       sync.Pool
 	planning    chan struct{} // holds a token while a what-if plan is computed
 
-	leading    sync.Mutex // held by Lead
-	stopRecord func()     // of the last source; nil before the first one
+	leading  sync.Mutex  // guards recorded
+	recorded *lead[W, T] // whose terms the history gets; nil: none
 
 	lead atomic.Pointer[lead[W, T]]     // nil: this process does not lead
 	last atomic.Pointer[termView[W, T]] // that of the last request
@@ -55,6 +55,8 @@ type Handler[W, T comparable] struct {
 // lead is a time in which this process leads.
 type lead[W, T comparable] struct {
 	Source[W, T]
+
+	stopRecord func() // set by Lead, and called with leading held
 }
 
 // endpoint is what a path serves, by method. HEAD is served as GET.
@@ -101,23 +103,29 @@ func (h *Handler[W, T]) handle(method, path string, f http.HandlerFunc) {
 }
 
 // Lead makes the handler show the terms of source, because this process leads, and records
-// them in the history. A later call replaces the source, also in the history. After stop, the handler answers that
-// this process does not lead, unless Lead was called again. A second call of stop does nothing.
+// them in the history. A later call replaces the source, also in the history. After stop, the
+// handler answers that this process does not lead, unless Lead was called again. A second call
+// of stop does nothing.
 func (h *Handler[W, T]) Lead(source Source[W, T]) (stop func()) {
 	h.leading.Lock()
 	defer h.leading.Unlock()
-	if h.stopRecord != nil {
-		h.stopRecord()
+	if h.recorded != nil {
+		h.recorded.stopRecord()
 	}
-	l := &lead[W, T]{source}
+	l := &lead[W, T]{Source: source}
+	h.recorded = l
 	h.lead.Store(l) // before the history has its terms
-	stopRecord := history.Record(h.history, source, history.Names[W, T]{
+	l.stopRecord = history.Record(h.history, source, history.Names[W, T]{
 		Worker: func(name W) string { return printable(h.workerName(name)) },
 		Task:   func(name T) string { return printable(h.taskName(name)) },
 	})
-	h.stopRecord = stopRecord
 	return func() {
-		stopRecord()
+		h.leading.Lock()
+		defer h.leading.Unlock()
+		l.stopRecord()
+		if h.recorded == l {
+			h.recorded = nil
+		}
 		h.lead.CompareAndSwap(l, nil)
 		h.last.Store(nil) // it refers to a snapshot
 	}
