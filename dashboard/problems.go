@@ -140,7 +140,9 @@ func (c *causes[W, T]) ofWorkers() {
 			continue
 		}
 		var to *cause[T]
-		switch text := errText(w.Err); {
+		// Of two workers that fail alike, one may have failed in this term, and the other before.
+		text := strings.TrimPrefix(errText(w.Err), orchestrator.ErrSilent.Error()+", and the last call failed: ")
+		switch {
 		case w.State == orchestrator.Lost:
 			to = c.get(api.ProblemLost, pattern(text, c.table.rows[i].Name.Name))
 		case unheard && w.LastAnswer.IsZero():
