@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -363,6 +364,8 @@ func TestD17_WhatIf(t *testing.T) {
 		require.Equal(t, 6, a.ChangesTotal)
 		require.Len(t, a.Plan.Changes, 4)
 		require.Equal(t, 5, a.WorkersTotal)
+		lost := a.Plan.Workers[slices.IndexFunc(a.Plan.Workers, func(w orchestrator.WorkerPlan[string]) bool { return w.Name == "w2" })]
+		require.Equal(t, []int{3, 0}, []int{lost.Before, lost.After}, "what a lost worker loses")
 		require.Equal(t, before, f.Last())
 		require.Equal(t, calls, f.Counts("t1"))
 		f.terms(1)

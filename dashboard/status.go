@@ -75,7 +75,7 @@ func (v *view[W, T]) summary(problems int) string {
 	case in.Wanted == 0:
 		return "There are no tasks."
 	case in.Running < in.Wanted:
-		return fmt.Sprintf("%d of %s, and %d held by workers whose answers are late.", in.Running, count(in.Wanted, "instance runs", "instances run"), in.Held)
+		return fmt.Sprintf("%d of %s, and %s held by workers whose answers are late.", in.Running, count(in.Wanted, "instance runs", "instances run"), count(in.Held, "is", "are"))
 	case workers.Draining > 0:
 		return fmt.Sprintf("%s. %s.", allRun(in.Wanted), v.draining())
 	case v.plan.Stats.Spread > 1:

@@ -56,7 +56,20 @@ func (v *view[W, T]) whatIf(q *query) (api.WhatIf, *api.Error) {
 	case err != nil: // of a source that does not lead any more
 		return api.WhatIf{}, problem(http.StatusServiceUnavailable, sentence(err))
 	}
+	v.countLosses(&plan)
 	return v.planned(&plan, limit, q.bytes), nil
+}
+
+// countLosses sets what the workers have now that a plan assumes to be lost. The plan counts no
+// tasks on them.
+func (v *view[W, T]) countLosses(plan *orchestrator.Plan[W, T]) {
+	table := v.workers()
+	for i := range min(len(table.states), len(plan.Workers)) {
+		w, now := &plan.Workers[i], &table.rows[i]
+		if w.State == orchestrator.Lost && now.State != orchestrator.Lost && w.Name == table.states[i].Name {
+			w.Before = now.Tasks
+		}
+	}
 }
 
 // sentence returns the text of an error as a sentence.

@@ -127,6 +127,9 @@ func (d *draining) set(ctx context.Context, method string, names []string, term 
 
 // show prints the workers.
 func (d *draining) show() error {
+	if len(d.workers) == 0 { // the first one was refused
+		return nil
+	}
 	return d.session.show(d.workers, func() (names []string) {
 		for _, w := range d.workers {
 			names = append(names, w.Worker)
