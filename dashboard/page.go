@@ -298,7 +298,7 @@ func (h *Handler[W, T]) newFrame(r *http.Request) *frame {
 		Dashboard: h.title, Path: strings.TrimPrefix(r.URL.Path, "/"), Query: r.URL.Query(),
 	}
 	access, _ := r.Context().Value(accessKey{}).(Access)
-	f.Writable = h.drain != nil && access == WriteAccess
+	f.Writable = h.drain != nil && access >= WriteAccess
 	for name, values := range f.Query {
 		if values = slices.DeleteFunc(values, func(v string) bool { return v == "" }); len(values) == 0 {
 			delete(f.Query, name)

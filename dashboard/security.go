@@ -21,12 +21,12 @@ type accessKey struct{}
 func (h *Handler[W, T]) admit(w http.ResponseWriter, r *http.Request, access Access) *api.Error {
 	writes := r.Method != http.MethodGet && r.Method != http.MethodHead
 	switch {
-	case access == NoAccess && h.tokens != nil:
+	case access < ReadAccess && h.tokens != nil:
 		w.Header().Set("WWW-Authenticate", `Basic realm="orchestrator", charset="UTF-8"`)
 		return problem(http.StatusUnauthorized, "The token is missing or not known. A browser sends it as the password, with any user name.")
-	case access == NoAccess && h.authorize != nil:
+	case access < ReadAccess && h.authorize != nil:
 		return problem(http.StatusForbidden, "The request is not authorized.")
-	case access == NoAccess:
+	case access < ReadAccess:
 		return problem(http.StatusForbidden, "Only requests from the same machine to a loopback address are answered. "+
 			"The options WithToken and WithAuthorize allow others.")
 	case r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Dest") != "document":

@@ -111,7 +111,7 @@ func (v *view[W, T]) settings(access Access) api.Settings {
 	past := v.past.Counts()
 	return api.Settings{
 		Header: v.header(), Config: v.lead.Config(), Go: runtime.Version(), Module: moduleVersion(), Limit: mostRows,
-		Writable:     v.h.drain != nil && access == WriteAccess,
+		Writable:     v.h.drain != nil && access >= WriteAccess,
 		HistoryTerms: past.Terms, HistoryChanges: past.Changes, HistorySince: past.Since,
 	}
 }
