@@ -352,6 +352,23 @@ func (b *blocking) Plan(h orchestrator.Hypothesis[string, string]) (orchestrator
 	return b.Source.Plan(h)
 }
 
+// A task whose starts failed has a place, and waits for another try.
+func TestD17_WhatIfStartsFailed(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFleet(t, 9, 9, nil)
+		f.Refuse(func(_ orchestrator.Op, _, task string) error {
+			if task == "poison" {
+				return fmt.Errorf("%w: no schema 7", orchestrator.ErrRejected)
+			}
+			return nil
+		})
+		require.NoError(t, f.AddTask("poison"))
+		f.terms(12)
+		require.Equal(t, "The next term would change nothing; each open worker would have 1 task; "+
+			"1 instance would wait for another try, because starts failed.", get[api.WhatIf](t, f.dashboard, "/api/v1/what-if").Verdict)
+	})
+}
+
 // TestD17_WhatIf: it calls no worker and changes nothing, and one plan is computed at a time.
 func TestD17_WhatIf(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

@@ -203,8 +203,17 @@ func verdict[W, T comparable](p *orchestrator.Plan[W, T]) string {
 	if n := p.Stats.Instances.Held; n > 0 {
 		add("%s held by workers that do not answer", count(n, "instance would be", "instances would be"))
 	}
-	if n := p.Stats.Instances.Unplaceable; n > 0 {
+	failing := 0
+	for i := range p.Waiting {
+		if w := &p.Waiting[i]; w.Kind() == orchestrator.WaitingFailing {
+			failing += w.Instances
+		}
+	}
+	if n := p.Stats.Instances.Unplaceable - failing; n > 0 {
 		add("%s have no place", count(n, "instance would", "instances would"))
+	}
+	if failing > 0 {
+		add("%s for another try, because starts failed", count(failing, "instance would wait", "instances would wait"))
 	}
 	if n := p.Stats.Deferred; n > 0 {
 		add("%s left to later terms", count(n, "move would be", "moves would be"))
