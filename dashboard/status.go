@@ -59,7 +59,8 @@ func (v *view[W, T]) summary(problems int) string {
 	in, workers := &v.plan.Stats.Instances, &v.plan.Stats.Workers
 	missing := ""
 	if in.Missing > 0 {
-		missing = fmt.Sprintf(" %d of %s missing.", in.Missing, count(in.Wanted, "instance is", "instances are"))
+		missing = " " + count(in.Missing, "of %s is missing.", "of %s are missing.")
+		missing = fmt.Sprintf(missing, count(in.Wanted, "instance", "instances"))
 	}
 	switch {
 	case v.snapshot == nil:
