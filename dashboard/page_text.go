@@ -454,7 +454,7 @@ func linked(p api.Problem) linkedText {
 }
 
 // replace puts a link in the place of the first occurrence of a name as a whole word. It
-// returns false if there is none.
+// returns false if the name does not occur.
 func (l *linkedText) replace(name string, link textPart) bool {
 	if name == "" {
 		return false

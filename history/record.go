@@ -354,7 +354,7 @@ func (r *recorder[W, T]) change(c *orchestrator.Change[W, T]) Change {
 	}
 }
 
-// worker returns the text of a worker's name, or "" if there is none.
+// worker returns the text of a worker's name, or "" if none is named.
 func (r *recorder[W, T]) worker(name W, named bool) string {
 	if !named {
 		return ""

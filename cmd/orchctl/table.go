@@ -165,7 +165,7 @@ func escape(text string) string {
 }
 
 // escapeJSON returns JSON in which each character that is not printable is escaped. Outside
-// of strings there is none.
+// of strings JSON has no such character.
 func escapeJSON(encoded []byte) string {
 	var b strings.Builder
 	for _, r := range string(encoded) {

@@ -302,7 +302,7 @@ type Error struct {
 	Leader string `json:"leader,omitempty"`
 }
 
-// Error returns the detail, or the title if there is none.
+// Error returns the detail, or the title without one.
 func (e *Error) Error() string {
 	if e.Detail != "" {
 		return e.Detail
