@@ -431,67 +431,6 @@ func (s *State) UnmarshalText(text []byte) error {
 	return invalid("the state of a worker is %q", text)
 }
 
-// WorkerState is a worker as a term left it.
-type WorkerState[W, T comparable] struct {
-	Name W
-	// Tasks is the worker's last answer with the writes that it has acknowledged since,
-	// each task once. It is empty for a lost worker.
-	Tasks []T
-	// LastTasks holds the tasks that a lost worker had. It is nil for other workers.
-	LastTasks []T
-	State     State
-	// Since and SinceTerm are the start and the number of the first of the consecutive
-	// terms that found the worker in this state.
-	Since     time.Time
-	SinceTerm uint64
-	// Err is why the term has no answer of a silent, late or lost worker. It is nil if
-	// the worker answered.
-	Err error
-	// Draining reports whether the worker drains, and Quarantined whether it receives no
-	// tasks because it failed to start some.
-	Draining, Quarantined bool
-	// LastAnswer is the time of its last answer, zero if it never answered, and ListTook
-	// the duration of that call.
-	LastAnswer time.Time
-	ListTook   time.Duration
-}
-
-// workerStateJSON is the JSON form of WorkerState.
-type workerStateJSON[W, T comparable] struct {
-	Name        W             `json:"name"`
-	Tasks       []T           `json:"tasks"`
-	LastTasks   []T           `json:"last_tasks,omitempty"`
-	State       State         `json:"state"`
-	Since       time.Time     `json:"since"`
-	SinceTerm   uint64        `json:"since_term"`
-	Err         string        `json:"err,omitempty"`
-	Draining    bool          `json:"draining,omitempty"`
-	Quarantined bool          `json:"quarantined,omitempty"`
-	LastAnswer  time.Time     `json:"last_answer,omitzero"`
-	ListTook    time.Duration `json:"list_took_ns,omitempty"`
-}
-
-// MarshalJSON writes Err as its text.
-func (w WorkerState[W, T]) MarshalJSON() ([]byte, error) {
-	return json.Marshal(workerStateJSON[W, T]{
-		w.Name, w.Tasks, w.LastTasks, w.State, w.Since, w.SinceTerm, errText(w.Err),
-		w.Draining, w.Quarantined, w.LastAnswer, w.ListTook,
-	})
-}
-
-// UnmarshalJSON reads what MarshalJSON writes.
-func (w *WorkerState[W, T]) UnmarshalJSON(data []byte) error {
-	var in workerStateJSON[W, T]
-	if err := json.Unmarshal(data, &in); err != nil {
-		return err
-	}
-	*w = WorkerState[W, T]{
-		in.Name, in.Tasks, in.LastTasks, in.State, in.Since, in.SinceTerm, textError(in.Err),
-		in.Draining, in.Quarantined, in.LastAnswer, in.ListTook,
-	}
-	return nil
-}
-
 // planShown bounds how many rows of each table String writes.
 const planShown = 50
 
