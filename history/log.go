@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/f8949c05/orchestrator"
 )
 
 // A log is a set of files of JSON lines. The first line of each file is a header. Lines of
@@ -73,7 +75,7 @@ type LogStatus struct {
 type logWriter struct {
 	cfg    *config
 	disk   disk
-	wake   chan struct{} // holds a value after the queue or closed has changed
+	wake   chan struct{} // holds a value after the queue, dropped or closed has changed
 	done   chan struct{} // closed when the goroutine has returned
 	logger *slog.Logger
 
@@ -84,8 +86,9 @@ type logWriter struct {
 		terms int
 		rows  map[string]WorkerRow
 	}
-	status LogStatus
-	closed bool
+	dropped *orchestrator.Term // the first that did not fit; nil when it is logged
+	status  LogStatus
+	closed  bool
 
 	// The rest belongs to the goroutine.
 	file  file
@@ -161,7 +164,7 @@ func (w *logWriter) drop(l *line) {
 	m := &w.missed
 	if m.terms == 0 {
 		m.rows = make(map[string]WorkerRow)
-		w.logger.Error("history log too slow, terms dropped", "path", w.cfg.path, "term", l.Term.Stats.Term, "err", w.status.Err)
+		w.dropped = &l.Term.Stats.Term
 	}
 	m.terms++
 	w.status.Missed++
@@ -211,7 +214,12 @@ func (w *logWriter) run() {
 		<-w.wake
 		w.mu.Lock()
 		closed = w.closed // no line is queued after that
-		w.mu.Unlock()
+		dropped, err := w.dropped, w.status.Err
+		w.dropped = nil
+		w.mu.Unlock() // so that a slow logger delays no term
+		if dropped != nil {
+			w.logger.Error("history log too slow, terms dropped", "path", w.cfg.path, "term", *dropped, "err", err)
+		}
 		for {
 			l, ok := w.first()
 			if !ok {
