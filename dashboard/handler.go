@@ -72,9 +72,9 @@ func New[W, T comparable](opts ...Option) (*Handler[W, T], error) {
 		endpoints: make(map[string]endpoint), planning: make(chan struct{}, 1),
 	}
 	take := func(err error) { errs = append(errs, err) }
-	h.workerName, err = typed("WithNames", o.workerName, nameOf[W]())
+	h.workerName, err = typed("WithNames", o.workerName, history.NameText[W])
 	take(err)
-	h.taskName, err = typed("WithNames", o.taskName, nameOf[T]())
+	h.taskName, err = typed("WithNames", o.taskName, history.NameText[T])
 	take(err)
 	h.drain, err = typed[func(context.Context, W) error]("WithDrain", o.drain, nil)
 	take(err)

@@ -76,22 +76,6 @@ func isPrintable(s string) bool {
 // quote returns a printable text in quotes, for a sentence.
 func quote(text string) string { return "\u201c" + text + "\u201d" }
 
-// nameOf returns the default for the text of a name.
-func nameOf[N comparable]() func(N) string {
-	asString := func(name string) string { return name }
-	if f, ok := any(asString).(func(N) string); ok {
-		return f
-	}
-	return func(name N) string {
-		if m, ok := any(name).(encoding.TextMarshaler); ok {
-			if text, err := m.MarshalText(); err == nil {
-				return string(text)
-			}
-		}
-		return fmt.Sprint(name)
-	}
-}
-
 // parseName returns the name with a text, for a worker that is not known yet.
 func parseName[N comparable](text string) (name N, err error) {
 	if u, ok := any(&name).(encoding.TextUnmarshaler); ok {

@@ -44,8 +44,9 @@ func Record[W, T comparable](r *Ring, s Source[W, T], names Names[W, T]) (stop f
 	return stop
 }
 
-// textOf is the default of [Names].
-func textOf[N comparable](name N) string {
+// NameText is the default of [Names]: the name if it is a string, the result of its
+// MarshalText if it has that and it succeeds, and otherwise that of fmt.Sprint.
+func NameText[N comparable](name N) string {
 	switch n := any(name).(type) {
 	case string:
 		return n
@@ -136,10 +137,10 @@ type row[W comparable] struct {
 
 func newRecorder[W, T comparable](r *Ring, names Names[W, T]) *recorder[W, T] {
 	if names.Worker == nil {
-		names.Worker = textOf[W]
+		names.Worker = NameText[W]
 	}
 	if names.Task == nil {
-		names.Task = textOf[T]
+		names.Task = NameText[T]
 	}
 	return &recorder[W, T]{
 		ring: r, names: names,
