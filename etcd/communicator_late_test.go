@@ -491,6 +491,7 @@ func TestE2_PausedLeaderWritesNothing(t *testing.T) {
 	require.Equal(t, []string{"stays"}, next.list(1, w))
 	require.NoError(t, next.add(1, w, "more"))
 	require.Equal(t, []string{"more", "stays"}, next.list(1, w))
+	s.eventually("both tasks run", func() bool { return len(s.taskLog.snapshot()) == 2 }) // they start after the acknowledgement
 	require.Zero(t, s.taskLog.started("late"))
 	require.Equal(t, 1, s.taskLog.started("stays"))
 	for _, call := range []error{l.add(1, w, "u"), l.remove(1, w, "stays")} {
