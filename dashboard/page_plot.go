@@ -408,6 +408,9 @@ func figuresOf(instances orchestrator.InstanceStats, workers orchestrator.Worker
 			{"quarantined", "warn", workers.Quarantined},
 		},
 	}
+	if workers.Late > 0 {
+		f.Workers = append(f.Workers, workerFigure{"late", "warn", workers.Late})
+	}
 	f.InstanceParts = stack([]segment{
 		{Class: "answering", Width: instances.Running}, {Class: "silent", Width: instances.Held}, {Class: "lost", Width: instances.Missing},
 	})

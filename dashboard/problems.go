@@ -20,20 +20,22 @@ const mostProblems = 8
 // severity is the order of the problems, the worst first.
 var severity = []api.ProblemKind{
 	api.ProblemMassLoss, api.ProblemNoTerms, api.ProblemCut, api.ProblemLost, api.ProblemUnplaced, api.ProblemFailing,
-	api.ProblemSilent, api.ProblemStuck, api.ProblemQuarantined, api.ProblemStaying, api.ProblemDeferred,
+	api.ProblemSilent, api.ProblemStuck, api.ProblemLate, api.ProblemQuarantined, api.ProblemStaying, api.ProblemDeferred,
 	api.ProblemDuplicate, api.ProblemUnexpected,
 }
 
 // cause is why something is not as it should be, and what it concerns.
 type cause[T comparable] struct {
 	kind      api.ProblemKind
-	err       string // of one worker or task, as an example
+	err       string // the first one
+	others    bool   // there are other errors
 	reason    orchestrator.Reason
 	workers   map[int]bool // indexes
 	tasks     map[T]bool
 	someTasks []T // the first ones
 	instances int
-	since     time.Time
+	since     time.Time // the earliest
+	later     bool      // there are later times
 	until     uint64
 	failures  int
 	moves     int // that wait because starts fail
@@ -82,6 +84,31 @@ func (c *cause[T]) add(task T, instances int) {
 	c.instances += instances
 }
 
+// addErr adds the text of an error, unless it is empty.
+func (c *cause[T]) addErr(text string) {
+	c.others = c.others || c.err != "" && text != "" && text != c.err
+	c.err = cmp.Or(c.err, text)
+}
+
+// addSince adds the time from which on the cause concerns a worker.
+func (c *cause[T]) addSince(t time.Time) {
+	c.later = c.later || !c.since.IsZero() && !t.Equal(c.since)
+	if c.since.IsZero() || t.Before(c.since) {
+		c.since = t
+	}
+}
+
+// why returns the error as the end of a sentence: as an example if there are others.
+func (c *cause[T]) why() string {
+	switch {
+	case c.err == "":
+		return ""
+	case c.others:
+		return ", for example: " + shorten(c.err, 160)
+	}
+	return ": " + shorten(c.err, 160)
+}
+
 // findCauses returns what needs a person, the worst first, without what depends on the time.
 func (v *termView[W, T]) findCauses() []api.Problem {
 	c := &causes[W, T]{termView: v, table: v.workers(), index: make(map[W]int), byKey: make(map[causeKey]*cause[T])}
@@ -122,7 +149,7 @@ func (c *causes[W, T]) ofTerm() {
 	}
 }
 
-// ofWorkers adds the workers that do not answer, grouped by why.
+// ofWorkers adds the workers of which the term has no answer, grouped by why.
 func (c *causes[W, T]) ofWorkers() {
 	held := make(map[int]int)
 	unheard := false
@@ -135,8 +162,8 @@ func (c *causes[W, T]) ofWorkers() {
 		}
 	}
 	for i := range c.table.states {
-		w := &c.table.states[i]
-		if w.State == orchestrator.Answering {
+		w, since := &c.table.states[i], c.table.states[i].Since
+		if w.State == orchestrator.Answering && !c.table.rows[i].Late {
 			continue
 		}
 		var to *cause[T]
@@ -145,6 +172,8 @@ func (c *causes[W, T]) ofWorkers() {
 		switch {
 		case w.State == orchestrator.Lost:
 			to = c.get(api.ProblemLost, pattern(text, c.table.rows[i].Name.Name))
+		case w.State == orchestrator.Answering && !c.table.rows[i].Stuck:
+			to, since = c.get(api.ProblemLate, ""), w.LastAnswer
 		case unheard && w.LastAnswer.IsZero():
 			to = c.get(api.ProblemUnplaced, string(orchestrator.ReasonNeverAnswered))
 		case c.plan.Stats.MassLoss:
@@ -155,15 +184,13 @@ func (c *causes[W, T]) ofWorkers() {
 			to = c.get(api.ProblemSilent, pattern(text, c.table.rows[i].Name.Name))
 		}
 		to.workers[i] = true
-		to.err = cmp.Or(to.err, errText(w.Err))
+		to.addErr(errText(w.Err))
+		to.addSince(since)
 		switch {
 		case w.State == orchestrator.Lost:
 			to.instances += len(w.LastTasks)
 		case to.kind != api.ProblemUnplaced:
 			to.instances += held[i]
-		}
-		if to.since.IsZero() || w.Since.Before(to.since) {
-			to.since = w.Since
 		}
 	}
 }
@@ -243,9 +270,10 @@ func (c *causes[W, T]) addFailing(w *orchestrator.Waiting[W, T], failed []failur
 		}
 	}
 	to := c.get(api.ProblemFailing, c.errPattern(example.err, example.worker, w.Task))
-	to.err = cmp.Or(to.err, errText(example.err))
+	to.addErr(errText(example.err))
 	to.add(w.Task, w.Instances)
 	for _, f := range failed {
+		to.addErr(errText(f.err))
 		c.addWorker(to, f.worker)
 		to.failures = max(to.failures, f.times)
 	}
@@ -283,7 +311,7 @@ func (c *causes[W, T]) ofPauses() {
 		default:
 			continue
 		}
-		to.err = cmp.Or(to.err, errText(p.Err))
+		to.addErr(errText(p.Err))
 		to.until = max(to.until, p.Until)
 	}
 }
@@ -359,12 +387,13 @@ func (c *causes[W, T]) text(from *cause[T], p *api.Problem) string {
 		if from.since.IsZero() {
 			return workers + " " + are + " " + word
 		}
-		return workers + " " + have + " been " + word + " since " + clock(from.since, c.plan.Stats.Start)
+		first := ""
+		if from.later {
+			first = ", the first"
+		}
+		return workers + " " + have + " been " + word + first + " since " + clock(from.since, c.plan.Stats.Start)
 	}
-	why := ""
-	if from.err != "" {
-		why = ": " + shorten(from.err, 160)
-	}
+	why := from.why()
 	holds := ""
 	if from.instances > 0 {
 		holds = fmt.Sprintf(" %s %s held.", its, count(from.instances, "instance is", "instances are"))
@@ -385,6 +414,12 @@ func (c *causes[W, T]) text(from *cause[T], p *api.Problem) string {
 		return fmt.Sprintf("%s%s.%s", state("silent"), why, holds)
 	case api.ProblemStuck:
 		return fmt.Sprintf("%s: a call has not returned, so no other is made.%s", state("stuck"), holds)
+	case api.ProblemLate:
+		it := "it"
+		if p.WorkersTotal > 1 {
+			it = "the first"
+		}
+		return fmt.Sprintf("%s %s late: %s has not answered since %s.%s", workers, are, it, clock(from.since, c.plan.Stats.Start), holds)
 	case api.ProblemQuarantined:
 		return fmt.Sprintf("%s %s quarantined after %s%s. The next try is in term %d.",
 			workers, are, count(from.failures, "failed start", "failed starts"), why, from.until)

@@ -75,8 +75,6 @@ func (v *view[W, T]) summary(problems int) string {
 		return "There are no workers and no tasks."
 	case in.Wanted == 0:
 		return "There are no tasks."
-	case in.Running < in.Wanted:
-		return fmt.Sprintf("%d of %s, and %s held by workers whose answers are late.", in.Running, count(in.Wanted, "instance runs", "instances run"), count(in.Held, "is", "are"))
 	case workers.Draining > 0:
 		return fmt.Sprintf("%s. %s.", allRun(in.Wanted), v.draining())
 	case v.plan.Stats.Spread > 1:

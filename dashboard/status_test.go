@@ -86,15 +86,29 @@ func TestD13_Causes(t *testing.T) {
 			f.Cut("w2")
 			f.terms(2)
 		}, want: []string{"silent: w2 has been silent since 00:00:01: the worker is cut off: w2. Its 3 instances are held."}},
+		{name: "a slow worker", workers: 3, tasks: 9, act: func(f *fleet) {
+			f.Slow(20*time.Second, "w2")
+			f.terms(1)
+		}, want: []string{"late: w2 is late: it has not answered since 00:00:00. Its 3 instances are held."}},
+		{name: "slow workers", workers: 6, tasks: 12, act: func(f *fleet) {
+			f.Slow(20*time.Second, "w2", "w3")
+			f.terms(1)
+		}, want: []string{"late: 2 workers are late: the first has not answered since 00:00:00. Their 4 instances are held."}},
 		{name: "a rack of silent workers", workers: 12, tasks: 24, act: func(f *fleet) {
 			f.Cut("w2", "w3", "w4", "w5")
 			f.terms(2)
-		}, want: []string{"silent: 4 workers have been silent since 00:00:01: the worker is cut off: w2. Their 8 instances are held."}},
+		}, want: []string{"silent: 4 workers have been silent since 00:00:01, for example: the worker is cut off: w2. Their 8 instances are held."}},
 		{name: "mass loss", workers: 4, tasks: 8, act: func(f *fleet) {
 			f.Cut("w1", "w2", "w3")
 			f.terms(2)
-		}, want: []string{"mass loss: 3 workers have been silent since 00:00:01: the worker is cut off: w1. " +
+		}, want: []string{"mass loss: 3 workers have been silent since 00:00:01, for example: the worker is cut off: w1. " +
 			"The network of this leader may have failed, so no worker is declared lost for now. Their 6 instances are held."}},
+		{name: "workers that fall silent one after the other", workers: 6, tasks: 12, act: func(f *fleet) {
+			f.Cut("w2")
+			f.terms(1)
+			f.Cut("w2", "w3")
+			f.terms(2)
+		}, want: []string{"silent: 2 workers have been silent, the first since 00:00:01, for example: the worker is cut off: w2. Their 4 instances are held."}},
 		{name: "a lost worker", workers: 3, tasks: 9, opts: options{orchestrator.WithGracePeriod(time.Second)}, act: func(f *fleet) {
 			f.Cut("w2")
 			f.terms(4)
@@ -240,16 +254,12 @@ func (f *fleet) requireExplained() {
 			if p.TasksTotal > len(p.Tasks) {
 				named["more"] = true
 			}
-		case api.ProblemSilent, api.ProblemStuck, api.ProblemMassLoss:
+		case api.ProblemSilent, api.ProblemStuck, api.ProblemLate, api.ProblemMassLoss:
 			held += p.Instances
 		}
 		require.NotEmpty(f.t, p.Text)
 	}
 	require.Equal(f.t, s.Instances.Missing, missing, "%v", s.Problems)
-	late := make(map[string]bool)
-	for _, w := range plan.Workers {
-		late[w.Name] = w.Late
-	}
 	for _, w := range plan.Waiting {
 		switch w.Kind() {
 		case orchestrator.WaitingUnplaced, orchestrator.WaitingFailing:
@@ -258,9 +268,7 @@ func (f *fleet) requireExplained() {
 			require.Positive(f.t, detail.Missing)
 			require.Len(f.t, detail.Reasons, len(plan.Workers))
 		case orchestrator.WaitingHeld:
-			if !late[w.Worker] {
-				held -= w.Instances
-			}
+			held -= w.Instances
 		}
 	}
 	require.Zero(f.t, held, "held instances: %v", s.Problems)

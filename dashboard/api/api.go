@@ -99,6 +99,7 @@ const (
 	ProblemFailing     ProblemKind = "failing"     // starts that fail
 	ProblemSilent      ProblemKind = "silent"      // workers
 	ProblemStuck       ProblemKind = "stuck"       // workers with a call that does not return
+	ProblemLate        ProblemKind = "late"        // workers that a term did not wait for
 	ProblemQuarantined ProblemKind = "quarantined" // workers
 	ProblemStaying     ProblemKind = "staying"     // instances that a draining worker cannot hand on
 	ProblemDeferred    ProblemKind = "deferred"    // moves that wait
