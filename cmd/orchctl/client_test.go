@@ -106,7 +106,7 @@ func TestServers_ThatAreNoDashboard(t *testing.T) {
 		"busy":                   {problem(429, "One at a time.", ""), "what-if -drain w", exitFailed, "One at a time: try again"},
 		"a hostile error":        {problem(500, "\x1b[2J\u202egnp\nx", ""), "status", exitFailed, `\u001b[2J\u202egnp\u000ax`},
 		"without end":            {http.HandlerFunc(endless), "status", exitFailed, "it is no dashboard"},
-		"read-only, no drain":    {answers(200, api.Settings{Header: api.Header{Now: time.Unix(1, 0)}}), "drain w", exitFailed, "read-only"},
+		"read-only, no drain":    {answers(200, api.Settings{Header: api.Header{Now: time.Unix(1, 0)}}), "drain w -yes", exitFailed, "read-only"},
 		"read-only, no undrain":  {answers(200, api.Settings{Header: api.Header{Now: time.Unix(1, 0)}}), "undrain w", exitFailed, "read-only"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,10 +20,13 @@ import (
 )
 
 func drain(f *flag.FlagSet) action {
-	yes := f.Bool("yes", false, "do not ask; without a terminal nothing is asked anyway")
+	yes := f.Bool("yes", false, "do not ask; needed without a terminal")
 	detach := f.Bool("detach", false, "do not wait until the workers are empty")
 	wait := f.Duration("wait", 10*time.Minute, "the longest time to wait until the workers are empty")
 	return func(ctx context.Context, s *session, names []string) error {
+		if !s.asks && !*yes {
+			return fail(exitUsage, "drain: no terminal to ask on: give -yes")
+		}
 		var plan api.WhatIf
 		if err := s.mayWrite(ctx); err != nil {
 			return err
@@ -32,7 +35,7 @@ func drain(f *flag.FlagSet) action {
 			return err
 		}
 		s.say("%s", s.planText(&plan))
-		if s.asks && !*yes {
+		if !*yes {
 			if err := s.confirm(ctx, fmt.Sprintf("Drain %s?", plural(len(names), "worker"))); err != nil {
 				return err
 			}

@@ -70,13 +70,13 @@ func TestD23_DrainEndsWhenTheWorkerIsEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
 		f := n.running()
-		n.golden("drain", n.run(leader, "drain", "w3"))
+		n.golden("drain", n.run(leader, "drain", "-yes", "w3"))
 		require.Empty(t, f.RunsOn("w3"))
 		for _, format := range []string{formatJSON, formatName} {
-			n.golden("drain again."+format, n.run(leader, "drain", "w3", "-o", format))
+			n.golden("drain again."+format, n.run(leader, "drain", "-yes", "w3", "-o", format))
 			n.golden("undrain."+format, n.run(leader, "undrain", "w3", "-o", format))
 		}
-		n.golden("drain -detach", n.run(leader, "drain", "-detach", "w1", "w2"))
+		n.golden("drain -detach", n.run(leader, "drain", "-yes", "-detach", "w1", "w2"))
 		n.golden("undrain", n.run(leader, "undrain", "w1", "w2"))
 	})
 }
@@ -87,7 +87,7 @@ func TestD23_DrainNamesTheTasksThatStay(t *testing.T) {
 		n := newNetwork(t)
 		n.running(orchestrator.Task[string]{Name: "everywhere\x1b", Instances: 3})
 		began := time.Now()
-		n.golden("drain a worker that keeps a task", n.run(leader, "drain", "w3", "-wait", "20s"))
+		n.golden("drain a worker that keeps a task", n.run(leader, "drain", "-yes", "w3", "-wait", "20s"))
 		require.InDelta(t, 20, time.Since(began).Seconds(), 1)
 	})
 }
@@ -97,9 +97,9 @@ func TestD23_DrainOfASilentWorker(t *testing.T) {
 		n := newNetwork(t)
 		f := n.running()
 		f.Cut("w3")
-		n.golden("drain a silent worker", n.run(leader, "drain", "w3", "-wait", "10s"))
-		n.golden("drain a worker until it is lost", n.run(leader, "drain", "w3"))
-		n.golden("drain a worker that is lost", n.run(leader, "drain", "w3", "-o", "json"))
+		n.golden("drain a silent worker", n.run(leader, "drain", "-yes", "w3", "-wait", "10s"))
+		n.golden("drain a worker until it is lost", n.run(leader, "drain", "-yes", "w3"))
+		n.golden("drain a worker that is lost", n.run(leader, "drain", "-yes", "w3", "-o", "json"))
 	})
 }
 
@@ -108,7 +108,7 @@ func TestDrain_OfAWorkerThatLeaves(t *testing.T) {
 		n := newNetwork(t)
 		f := n.running(orchestrator.Task[string]{Name: "everywhere", Instances: 3})
 		time.AfterFunc(5*time.Second, func() { f.RemoveWorker("w3") })
-		got := n.run(leader, "drain", "w3")
+		got := n.run(leader, "drain", "-yes", "w3")
 		require.Equal(t, exitDone, got.code, got.errors)
 		require.Contains(t, got.errors, "w3 has left\n")
 	})
@@ -119,7 +119,7 @@ func TestDrain_ThatSomebodyEnds(t *testing.T) {
 		n := newNetwork(t)
 		f := n.running(orchestrator.Task[string]{Name: "everywhere", Instances: 3})
 		time.AfterFunc(5*time.Second, func() { _ = f.UndrainWorker("w3") })
-		got := n.run(leader, "drain", "w3")
+		got := n.run(leader, "drain", "-yes", "w3")
 		require.Equal(t, exitFailed, got.code, got.errors)
 		require.Contains(t, got.errors, "orchctl: w3 no longer drains: ")
 	})
@@ -133,9 +133,20 @@ func TestDrain_Interrupted(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(5*time.Second, cancel)
 		p, out, errs := n.process()
-		code := p.run(ctx, []string{"-server", leader, "drain", "w3"})
+		code := p.run(ctx, []string{"-server", leader, "drain", "-yes", "w3"})
 		n.golden("drain interrupted", result{code, out.String(), errs.String()})
 		require.Contains(t, n.run(leader, "worker", "w3").out, "draining")
+	})
+}
+
+// Without a terminal drain changes nothing unless -yes is given.
+func TestDrain_WithoutATerminal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		n.running()
+		n.golden("drain without a terminal", n.run(leader, "drain", "w3"))
+		time.Sleep(2 * time.Second)
+		require.NotContains(t, n.run(leader, "worker", "w3").out, "draining")
 	})
 }
 
@@ -199,7 +210,7 @@ func TestDrain_WhileTheLeaderChanges(t *testing.T) {
 			_ = second.DrainWorker("w3")
 			second.lead()
 		})
-		n.golden("drain while the leader changes", n.run(leader+",http://127.0.0.1:2", "drain", "w3"))
+		n.golden("drain while the leader changes", n.run(leader+",http://127.0.0.1:2", "drain", "-yes", "w3"))
 		require.Empty(t, cluster.RunsOn("w3"))
 	})
 }

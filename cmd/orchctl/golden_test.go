@@ -123,7 +123,7 @@ func TestD24_Golden(t *testing.T) {
 			"status", "status -check", "workers", "worker w3", "worker " + hostile[:2] + `\u202egnp\u001b[2J`, "tasks", "tasks tenant-0", "task everywhere",
 			"why everywhere", "why " + broken, "terms -limit 3", "changes -limit 5", "changes -worker w4 -since 1h", "waiting", "waiting -kind held",
 			"quarantined", "what-if -lose w2 -add w9",
-			"worker nonsense", "why nonsense", "what-if -drain nonsense", "drain nonsense",
+			"worker nonsense", "why nonsense", "what-if -drain nonsense", "drain nonsense -yes",
 		} {
 			for _, format := range []string{formatTable, formatJSON, formatName} {
 				args := append(strings.Fields(line), "-o", format)
