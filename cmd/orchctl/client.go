@@ -90,9 +90,18 @@ func newClient(s *settings, dial dialer) (*client, error) {
 		if path, ok := strings.CutPrefix(address, "unix://"); ok {
 			one.http = newHTTP(func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, "unix", path) }, config)
 		}
+		if c.token != "" && !s.insecure && !one.isPrivate() {
+			return nil, fmt.Errorf("-server: %s would get the token where others can read it: use https, or give -insecure-token", one.shown)
+		}
 		c.servers = append(c.servers, one)
 	}
 	return c, nil
+}
+
+// isPrivate reports whether no other machine can read what is sent to s.
+func (s *server) isPrivate() bool {
+	host := s.base.Hostname()
+	return s.base.Scheme == "https" || host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
 // newServer returns the server at an address, without its http.

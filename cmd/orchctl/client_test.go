@@ -196,7 +196,7 @@ func TestToken_GoesOnlyToTheFleet(t *testing.T) {
 		mu.Lock()
 		tokens = nil
 		mu.Unlock()
-		return n.run(server, append([]string{"-token-file", token, "status", "-check"}, args...)...)
+		return n.run(server, append([]string{"-token-file", token, "-insecure-token", "status", "-check"}, args...)...)
 	}
 
 	require.Equal(t, result{exitDone, ok, ""}, status("http://a"))
@@ -217,6 +217,23 @@ func TestToken_GoesOnlyToTheFleet(t *testing.T) {
 	require.Contains(t, got.errors, "the token was not sent")
 	require.Contains(t, status("https://a:80").errors, "the address must begin with http://")
 	require.Contains(t, n.run("http://b:443", "status").errors, "the address must begin with https://")
+}
+
+// Without -insecure-token the token is not sent over http to another machine.
+func TestToken_IsNotSentInClear(t *testing.T) {
+	n := newNetwork(t)
+	token := file(t, "secret")
+	for address, code := range map[string]int{
+		"http://a": exitUsage, "http://192.0.2.1:80": exitUsage, "http://127.0.0.1,http://[2001:db8::1]": exitUsage, "http://localhost.example.com": exitUsage,
+		"http://127.0.0.1": exitUnreachable, "http://[::1]:8080": exitUnreachable, "http://localhost": exitUnreachable, "https://a": exitUnreachable,
+		"unix:///run/x.sock": exitUnreachable,
+	} {
+		got := n.run(address, "-token-file", token, "status")
+		require.Equal(t, code, got.code, got.errors)
+		require.Equal(t, code == exitUsage, strings.Contains(got.errors, "use https, or give -insecure-token"), got.errors)
+		require.Equal(t, exitUnreachable, n.run(address, "-token-file", token, "status", "-insecure-token").code)
+		require.Equal(t, exitUnreachable, n.run(address, "status").code)
+	}
 }
 
 func TestTLS_ClientCertificate(t *testing.T) {

@@ -13,7 +13,8 @@
 // With several addresses in -server, separated by commas, orchctl asks each in turn until one
 // leads. If a process answers that another one leads, orchctl asks that one. It sends the
 // token only to the addresses in -server, and to https addresses with a certificate of the
-// authority in -ca.
+// authority in -ca. With a token, an http address in -server must be of the same machine
+// unless -insecure-token is given.
 //
 // # Output
 //

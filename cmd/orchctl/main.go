@@ -80,6 +80,7 @@ var errFound = &exitError{exitFound, errors.New("found problems")}
 // settings holds the flags of all commands.
 type settings struct {
 	server, tokenFile string
+	insecure          bool
 	ca, cert, key     string
 	format            string
 	timeout           time.Duration
@@ -90,6 +91,7 @@ type settings struct {
 func (s *settings) flags(f *flag.FlagSet) {
 	f.StringVar(&s.server, "server", s.server, "the dashboard's `address`: http(s)://host:port/path or unix:///run/x.sock; several, separated by commas, are tried in turn (default: $ORCHCTL_SERVER)")
 	f.StringVar(&s.tokenFile, "token-file", s.tokenFile, "the `file` with the token (default: $ORCHCTL_TOKEN_FILE)")
+	f.BoolVar(&s.insecure, "insecure-token", s.insecure, "send the token to other machines over http too, where it can be read on the way")
 	f.StringVar(&s.ca, "ca", s.ca, "the `file` with the only authority to trust (default: those of the system)")
 	f.StringVar(&s.cert, "cert", s.cert, "the `file` with the client's certificate")
 	f.StringVar(&s.key, "key", s.key, "the `file` with the certificate's key")
