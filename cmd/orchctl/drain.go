@@ -107,7 +107,10 @@ type drained struct {
 	Draining bool   `json:"draining"`
 	Empty    bool   `json:"empty"`
 
-	begun bool              // a term has found it draining
+	begun bool // a term has found it draining
+	// since is the last term that found it draining, or else the first one seen after the
+	// drain was set. Before that it is only the epoch.
+	since orchestrator.Term
 	told  orchestrator.Term // the changes up to this term were reported
 }
 
@@ -118,7 +121,8 @@ func (d *draining) set(ctx context.Context, method string, names []string, term 
 		if err := d.request(ctx, method, "drain", url.Values{"worker": {n}}, &a); err != nil {
 			return err
 		}
-		d.workers = append(d.workers, &drained{Worker: n, Draining: a.Draining, told: term})
+		since := orchestrator.Term{Epoch: term.Epoch}
+		d.workers = append(d.workers, &drained{Worker: n, Draining: a.Draining, since: since, told: term})
 		if a.Draining {
 			d.say("%s drains", name(n))
 		} else {
@@ -200,16 +204,27 @@ func (d *draining) look(ctx context.Context, w *drained) error {
 	if answered, err = d.moves(ctx, w, &a); !answered {
 		return err
 	}
+	if w.since.Number == 0 && w.since.Epoch == a.Term.Epoch {
+		w.since = a.Term
+	}
 	switch {
 	case a.State == orchestrator.Lost:
 		d.say("%s is lost: its tasks start elsewhere", name(w.Worker))
 		w.Empty = true
 	case a.Draining:
-		w.begun = true
+		w.begun, w.since = true, a.Term
 		w.Empty = a.Tasks == 0
-	case w.begun:
+	case w.since.Epoch != a.Term.Epoch:
+		d.say("%s no longer drains, because a new leader does not know of the drain; setting it again", name(w.Worker))
+		if answered, err = d.ask(ctx, false, func() error {
+			return d.request(ctx, http.MethodPost, "drain", url.Values{"worker": {w.Worker}}, new(api.Drain))
+		}); answered {
+			w.begun, w.since = false, a.Term
+		}
+		return err
+	case w.begun || a.Term.Number > w.since.Number+1: // the term after w.since may have begun before the drain
 		w.Draining = false
-		return fail(exitFailed, "%s no longer drains: it was undrained, or a new leader does not know of the drain", name(w.Worker))
+		return fail(exitFailed, "%s no longer drains: it was undrained, or the leader has forgotten the drain", name(w.Worker))
 	}
 	return nil
 }

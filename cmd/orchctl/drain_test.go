@@ -125,6 +125,20 @@ func TestDrain_ThatSomebodyEnds(t *testing.T) {
 	})
 }
 
+// A drain that ends before a term has seen it is noticed as well.
+func TestDrain_ThatSomebodyEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		f := n.running()
+		time.AfterFunc(time.Millisecond, func() { _ = f.UndrainWorker("w3") })
+		began := time.Now()
+		got := n.run(leader, "drain", "-yes", "w3")
+		require.Equal(t, exitFailed, got.code, got.errors)
+		require.Contains(t, got.errors, "orchctl: w3 no longer drains: ")
+		require.Less(t, time.Since(began), 10*time.Second)
+	})
+}
+
 // An interrupt ends the waiting, and not the drain.
 func TestDrain_Interrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -189,28 +203,41 @@ func TestDrain_Asks(t *testing.T) {
 	})
 }
 
-// A drain goes on with the next leader.
+// A drain goes on with the next leader, and is set again if that does not know of it.
 func TestDrain_WhileTheLeaderChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNetwork(t)
-		cluster := newCluster(t)
-		all := orchestrator.Task[string]{Name: "everywhere", Instances: 3}
-		first := n.newFleet(cluster, "127.0.0.1:1", 7)
-		first.prepare([]orchestrator.Task[string]{all})
-		stop := first.lead()
-		var change sync.WaitGroup
-		defer change.Wait()
-		change.Go(func() {
-			time.Sleep(5 * time.Second)
-			first.depose()
-			stop()
-			time.Sleep(5 * time.Second)
-			second := n.newFleet(cluster, "127.0.0.1:2", 8)
-			second.prepare(nil) // without the task that stays
-			_ = second.DrainWorker("w3")
-			second.lead()
+	for name, test := range map[string]struct {
+		after time.Duration // the start of the drain
+		knows bool
+	}{
+		"drain while the leader changes":        {5 * time.Second, true},
+		"drain that the next leader forgets":    {5 * time.Second, false},
+		"drain that is forgotten before a term": {time.Millisecond, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNetwork(t)
+				cluster := newCluster(t)
+				all := orchestrator.Task[string]{Name: "everywhere", Instances: 3}
+				first := n.newFleet(cluster, "127.0.0.1:1", 7)
+				first.prepare([]orchestrator.Task[string]{all})
+				stop := first.lead()
+				var change sync.WaitGroup
+				defer change.Wait()
+				change.Go(func() {
+					time.Sleep(test.after)
+					first.depose()
+					stop()
+					time.Sleep(5 * time.Second)
+					second := n.newFleet(cluster, "127.0.0.1:2", 8)
+					second.prepare(nil) // without the task that stays
+					if test.knows {
+						_ = second.DrainWorker("w3")
+					}
+					second.lead()
+				})
+				n.golden(name, n.run(leader+",http://127.0.0.1:2", "drain", "-yes", "w3"))
+				require.Empty(t, cluster.RunsOn("w3"))
+			})
 		})
-		n.golden("drain while the leader changes", n.run(leader+",http://127.0.0.1:2", "drain", "-yes", "w3"))
-		require.Empty(t, cluster.RunsOn("w3"))
-	})
+	}
 }
