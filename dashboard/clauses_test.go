@@ -424,3 +424,31 @@ func TestD20_NotLeading(t *testing.T) {
 	again()
 	require.Equal(t, http.StatusServiceUnavailable, serve(f.dashboard, request(http.MethodGet, "/api/v1/status")).Code)
 }
+
+// TestD20_Deposed: after a term that was deposed, the process does not lead, on pages and in
+// the API.
+func TestD20_Deposed(t *testing.T) {
+	f := newFleet(t, 2, 4, nil, dashboard.WithLeader(func() string { return "https://other:8080/" }))
+	require.NoError(t, f.NextTerm(t.Context()))
+	other, err := orchestrator.New(f.Cluster, orchestrator.WithEpoch(8))
+	require.NoError(t, err)
+	require.NoError(t, other.AddWorker("w1"))
+	require.NoError(t, other.NextTerm(t.Context()))
+	f.status()
+	require.ErrorIs(t, f.NextTerm(t.Context()), orchestrator.ErrDeposed)
+	const said = "This process was deposed: another leader has taken over."
+	for name := range f.dashboard.Routes() {
+		err := refused(t, f.dashboard, request(http.MethodGet, "/api/v1/"+name))
+		require.Equal(t, api.Error{
+			Type: api.TypeNotLeading, Title: "This process does not lead", Status: http.StatusServiceUnavailable,
+			Detail: said, Leader: "https://other:8080/",
+		}, err)
+	}
+	for _, page := range []string{"/", "/about", "/worker?name=w1"} {
+		w := serve(f.dashboard, request(http.MethodGet, page))
+		require.Equal(t, http.StatusServiceUnavailable, w.Code)
+		require.Contains(t, w.Body.String(), "<h1>This process does not lead</h1>")
+		require.Contains(t, w.Body.String(), "<p>"+said+"</p>")
+		require.Contains(t, w.Body.String(), `<a href="https://other:8080/">`)
+	}
+}

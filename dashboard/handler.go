@@ -104,8 +104,8 @@ func (h *Handler[W, T]) handle(method, path string, f http.HandlerFunc) {
 
 // Lead makes the handler show the terms of source, because this process leads, and records
 // them in the history. A later call replaces the source, also in the history. After stop, the
-// handler answers that this process does not lead, unless Lead was called again. A second call
-// of stop does nothing.
+// handler answers that this process does not lead, unless Lead was called again. So it does
+// after a term that was deposed. A second call of stop does nothing.
 func (h *Handler[W, T]) Lead(source Source[W, T]) (stop func()) {
 	h.leading.Lock()
 	defer h.leading.Unlock()
@@ -137,14 +137,13 @@ func (h *Handler[W, T]) view() (*view[W, T], *api.Error) {
 	for {
 		l := h.lead.Load()
 		if l == nil {
-			err := problem(http.StatusServiceUnavailable, "This process does not lead.")
-			if h.leader != nil {
-				err.Leader = printable(h.leader())
-			}
-			return nil, err
+			return nil, h.notLeading("This process does not lead.")
 		}
 		past := h.history.View() // before the snapshot, so that it has no later term
 		snapshot := l.Last()
+		if snapshot != nil && errors.Is(snapshot.Plan().Stats.Err, orchestrator.ErrDeposed) {
+			return nil, h.notLeading("This process was deposed: another leader has taken over.")
+		}
 		v := h.last.Load()
 		if v == nil || v.lead != l || v.snapshot != snapshot {
 			v = newView(h, l, snapshot)
@@ -155,6 +154,16 @@ func (h *Handler[W, T]) view() (*view[W, T], *api.Error) {
 		}
 		h.last.CompareAndSwap(v, nil) // past may have terms of the next leadership
 	}
+}
+
+// notLeading returns the error of a process that does not lead.
+func (h *Handler[W, T]) notLeading(detail string) *api.Error {
+	err := problem(http.StatusServiceUnavailable, detail)
+	err.Type, err.Title = api.TypeNotLeading, "This process does not lead"
+	if h.leader != nil {
+		err.Leader = printable(h.leader())
+	}
+	return err
 }
 
 // The headers of every answer. Nothing but the files of this package is loaded.
@@ -206,7 +215,9 @@ func problem(status int, detail string) *api.Error {
 
 // noTerm returns the error before the first term.
 func noTerm() *api.Error {
-	return problem(http.StatusServiceUnavailable, "No term has ended yet, so nothing is known of the workers.")
+	err := problem(http.StatusServiceUnavailable, "No term has ended yet, so nothing is known of the workers.")
+	err.Type, err.Title = api.TypeNoTerm, "No term has ended yet"
+	return err
 }
 
 // fail answers with an error: the API with JSON, the pages with a page.

@@ -331,12 +331,15 @@ func (h *Handler[W, T]) serveDrainForm(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, problem(http.StatusBadRequest, "The form cannot be read: "+printable(err.Error())+"."))
 		return
 	}
-	workers, nth := r.PostForm["worker"], r.PostForm.Get("nth")
-	for _, name := range workers {
+	workers, nth, draining := r.PostForm["worker"], r.PostForm.Get("nth"), r.PostForm.Get("undrain") == ""
+	for i, name := range workers {
 		q := newQuery(r, nil)
 		q.values.Set("worker", name)
 		q.values.Set("nth", nth)
-		if _, err := h.setDraining(r, q, r.PostForm.Get("undrain") == ""); err != nil {
+		if _, err := h.setDraining(r, q, draining); err != nil {
+			if len(workers) > 1 {
+				err.Detail = partly(workers, i, draining) + " " + err.Detail
+			}
 			h.fail(w, r, err)
 			return
 		}
@@ -348,6 +351,34 @@ func (h *Handler[W, T]) serveDrainForm(w http.ResponseWriter, r *http.Request) {
 	redirect(w, location)
 }
 
+// partly says which workers of a form were drained, or are no longer, before the one that
+// failed.
+func partly(workers []string, failed int, draining bool) string {
+	list := func(names []string) string {
+		text := quote(shorten(printable(names[0]), 80))
+		for _, name := range names[1:min(len(names), mostNames)] {
+			text += ", " + quote(shorten(printable(name), 80))
+		}
+		if more := len(names) - mostNames; more > 0 {
+			text += " and " + grouped(more) + " more"
+		}
+		return text
+	}
+	action := "Drained"
+	if !draining {
+		action = "No longer draining"
+	}
+	text := action + ": none."
+	if failed > 0 {
+		text = action + ": " + list(workers[:failed]) + "."
+	}
+	text += " Failed: " + list(workers[failed:failed+1]) + "."
+	if rest := workers[failed+1:]; len(rest) > 0 {
+		text += " Not tried: " + list(rest) + "."
+	}
+	return text
+}
+
 // redirect leads the browser to a page. [http.Redirect] would make the address absolute,
 // without the prefix that was stripped.
 func redirect(w http.ResponseWriter, location string) {
@@ -357,7 +388,9 @@ func redirect(w http.ResponseWriter, location string) {
 
 // errorPage answers with a page that says what failed.
 func (h *Handler[W, T]) errorPage(w http.ResponseWriter, r *http.Request, err *api.Error) {
-	f := h.newFrame(r)
-	f.Content = err
-	h.writePage(w, r, answer{status: err.Status}, "error", f)
+	f, name := h.newFrame(r), "error"
+	if f.Content = err; err.Type == api.TypeNoTerm {
+		f.Content, name = nil, "waiting"
+	}
+	h.writePage(w, r, answer{status: err.Status}, name, f)
 }

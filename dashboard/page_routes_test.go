@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard"
 )
 
@@ -120,7 +121,23 @@ func TestD22_DrainForm(t *testing.T) {
 		w = f.post(url.Values{"worker": {"w1", "w2"}, "undrain": {"true"}}, "same-origin")
 		require.Equal(t, "workers?state=draining", w.Header().Get("Location"))
 		require.Equal(t, []string{"+w2", "-w1", "-w2"}, drained)
-		require.Equal(t, http.StatusNotFound, f.post(url.Values{"worker": {"nobody"}}, "same-origin").Code)
+
+		drained = nil
+		w = f.post(url.Values{"worker": {"w1", "w2", "nobody", "w3"}}, "same-origin")
+		require.Equal(t, http.StatusNotFound, w.Code)
+		require.Contains(t, w.Body.String(), "<p>Drained: “w1”, “w2”. Failed: “nobody”. Not tried: “w3”. No worker is called “nobody”.</p>")
+		require.Equal(t, []string{"+w1", "+w2"}, drained)
+		w = f.post(url.Values{"worker": {"nobody", "w3"}, "undrain": {"true"}}, "same-origin")
+		require.Contains(t, w.Body.String(), "<p>No longer draining: none. Failed: “nobody”. Not tried: “w3”. ")
+		w = f.post(url.Values{"worker": {"nobody"}}, "same-origin")
+		require.Contains(t, w.Body.String(), "<p>No worker is called “nobody”.</p>")
+
+		f.Orchestrator, err = orchestrator.New(f.Cluster)
+		require.NoError(t, err)
+		t.Cleanup(f.dashboard.Lead(f.Orchestrator))
+		w = f.post(url.Values{"worker": {"w1"}}, "same-origin")
+		require.Equal(t, http.StatusServiceUnavailable, w.Code)
+		require.Contains(t, w.Body.String(), "<h1>No term has ended yet</h1>")
 	})
 }
 

@@ -408,7 +408,7 @@ func TestD4_LinksOfErrors(t *testing.T) {
 func TestD20_ErrorNamesTheLeader(t *testing.T) {
 	templates, err := newTemplates()
 	require.NoError(t, err)
-	notLeading := problem(503, "This process does not lead.")
+	notLeading := (&Handler[string, string]{}).notLeading("This process does not lead.")
 	for leader, link := range map[string]string{
 		"": "", "https://host:8080/dashboard/": "https://host:8080/dashboard/", "host:8080": "", "javascript:alert(1)": "",
 	} {

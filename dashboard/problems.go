@@ -137,9 +137,6 @@ func (c *causes[W, T]) ofTerm() {
 	stats := &c.plan.Stats
 	if stats.Cut {
 		c.get(api.ProblemCut, "").err = errText(stats.Err)
-		if errors.Is(stats.Err, orchestrator.ErrDeposed) {
-			c.get(api.ProblemCut, "").err = "another leader has taken over"
-		}
 	}
 	if n := stats.Instances.Duplicate; n > 0 {
 		c.get(api.ProblemDuplicate, "").instances = n

@@ -289,13 +289,20 @@ type Drain struct {
 	Draining bool `json:"draining"`
 }
 
-// TypeUnknownName is the type of an error with status 404 if no worker or task has the name,
-// other than that of a path that the dashboard does not have.
-const TypeUnknownName = "urn:orchestrator:unknown-name"
+// The types of errors that clients may want to distinguish. Others have the type about:blank.
+const (
+	// TypeUnknownName has status 404: no worker or task has the name. A path that the
+	// dashboard does not have is another error with this status.
+	TypeUnknownName = "urn:orchestrator:unknown-name"
+	// TypeNotLeading and TypeNoTerm have status 503: this process does not lead, or has not
+	// ended a term yet.
+	TypeNotLeading = "urn:orchestrator:not-leading"
+	TypeNoTerm     = "urn:orchestrator:no-term"
+)
 
 // Error is the answer if a request fails, as RFC 9457 defines it.
 type Error struct {
-	Type   string `json:"type"` // about:blank, or TypeUnknownName
+	Type   string `json:"type"` // about:blank, or one of those above
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
