@@ -287,6 +287,14 @@ func checkNames(t *testing.T, texts ...string) {
 	}
 	counts, found := make(map[int]int), 0
 	workers := make(map[api.Name]bool)
+	shared, alike := make(map[string]int), make(map[string]int) // names that print so: as listed, and as each page says
+	requireShared := func() {
+		maps.DeleteFunc(shared, func(_ string, n int) bool { return n == 1 })
+		maps.DeleteFunc(alike, func(_ string, n int) bool { return n == 0 })
+		require.Equal(t, shared, alike)
+		clear(shared)
+		clear(alike)
+	}
 	for after := ""; ; {
 		list := get[api.Workers](t, h, "/api/v1/workers?limit=2&after="+url.QueryEscape(after))
 		for _, row := range list.Workers {
@@ -296,6 +304,8 @@ func checkNames(t *testing.T, texts ...string) {
 			detail := get[api.WorkerDetail](t, h, "/api/v1/worker?limit=1000&"+link(row.Name))
 			require.Equal(t, row, detail.Worker)
 			require.Len(t, detail.Running, row.Tasks)
+			shared[row.Name.Name]++
+			alike[row.Name.Name] = detail.Alike
 			for _, task := range detail.Running {
 				get[api.TaskDetail](t, h, "/api/v1/task?"+link(task.Name))
 			}
@@ -305,6 +315,7 @@ func checkNames(t *testing.T, texts ...string) {
 		}
 	}
 	require.Equal(t, len(texts), found)
+	requireShared()
 	tasks := make(map[api.Name]bool)
 	for after := ""; ; {
 		list := get[api.Tasks](t, h, "/api/v1/tasks?limit=2&after="+url.QueryEscape(after))
@@ -313,12 +324,15 @@ func checkNames(t *testing.T, texts ...string) {
 			tasks[row.Name] = true
 			detail := get[api.TaskDetail](t, h, "/api/v1/task?"+link(row.Name))
 			require.Equal(t, row, detail.Task)
+			shared[row.Name.Name]++
+			alike[row.Name.Name] = detail.Alike
 			counts[row.Instances]++
 		}
 		if after = list.After; after == "" {
 			break
 		}
 	}
+	requireShared()
 	want := map[int]int{0: 1}
 	for i := range texts {
 		want[i+1]++

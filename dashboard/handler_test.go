@@ -273,6 +273,11 @@ func TestLists(t *testing.T) {
 		require.Equal(t, 0, worker.Tasks)
 		require.Equal(t, []int{5, 0}, []int{worker.Load[0].Tasks, worker.Load[1].Tasks})
 		require.Len(t, worker.Changes, 10)
+		require.Equal(t, 10, worker.ChangesTotal)
+		require.Equal(t, 1, worker.EventsTotal)
+		event := worker.Events[0]
+		require.Equal(t, uint64(2), event.Term.Number)
+		require.Equal(t, []bool{false, true}, []bool{event.Before.Draining, event.After.Draining})
 	})
 }
 

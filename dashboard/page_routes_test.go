@@ -7,11 +7,13 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard"
+	"github.com/f8949c05/orchestrator/dashboard/api"
 )
 
 // shown returns the text of a page that is there.
@@ -56,6 +58,30 @@ func TestPages_Nothing(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, w.Code)
 		require.Contains(t, w.Body.String(), "No worker is called")
 		require.Contains(t, w.Body.String(), `value="w1" checked`, "the form keeps what was entered")
+	})
+}
+
+// A worker's page has the changes of its state, each with its term and why.
+func TestD2_UpsAndDowns(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFleet(t, 2, 4, options{orchestrator.WithMaxLoss(1)})
+		f.terms(1)
+		require.NotContains(t, f.shown("/worker?name=w1"), "Ups and downs")
+		for range 30 {
+			f.Cut("w1")
+			f.terms(1)
+			f.Heal()
+			f.terms(1)
+		}
+		detail := get[api.WorkerDetail](t, f.dashboard, "/api/v1/worker?name=w1")
+		require.Equal(t, 60, detail.EventsTotal)
+		require.Len(t, detail.Events, 50)
+		require.Equal(t, orchestrator.Answering, detail.Events[0].After.State)
+		require.Contains(t, detail.Events[1].Err, "the worker is cut off")
+		require.Equal(t, detail.Events[0].Start, detail.Events[1].Start.Add(time.Second))
+		shown := f.shown("/worker?name=w1")
+		require.Contains(t, shown, " of 60 changes of its state</caption>")
+		require.Contains(t, shown, `number=61&amp;epoch=7">term 61</a>`)
 	})
 }
 

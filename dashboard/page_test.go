@@ -188,6 +188,14 @@ func (s *sample) pages() map[string]*frame {
 	add("workers", "workers", "", &api.Workers{Header: s.header, Page: part, Workers: rows})
 
 	worker := &api.WorkerDetail{Header: s.header, Worker: s.workers[min(5, len(s.workers)-1)], TasksPage: api.Page{Total: 1234, Matching: 1234, After: "x"}, Changes: s.changes}
+	was, is := &history.Condition{State: orchestrator.Answering}, &history.Condition{State: orchestrator.Silent, Draining: true}
+	events := []api.WorkerEvent{
+		{Worker: s.at(1).Name, Before: was, After: is, Tasks: 36, Err: "no answer in time"}, {Worker: s.at(2).Name, After: was}, {Worker: s.at(3).Name, Before: is},
+	}
+	for _, e := range events {
+		worker.Events = append(worker.Events, api.TermEvent{Term: s.header.Term, Start: s.now.Add(-time.Minute), WorkerEvent: e})
+	}
+	worker.EventsTotal, worker.ChangesTotal, worker.Alike = 51, 1000, 2
 	worker.Pauses = []api.Pause{
 		{Kind: orchestrator.PauseWorker, Worker: s.at(5).Name, Until: 1300, Failures: 9, Err: errors.New("disk full")},
 		{Kind: orchestrator.PauseStart, Worker: s.at(5).Name, Task: s.task, Until: 1290, Failures: 2, Err: errors.New("disk full")},
@@ -235,10 +243,7 @@ func (s *sample) pages() map[string]*frame {
 	for _, c := range s.changes {
 		term.Changes = append(term.Changes, c.Change)
 	}
-	was, is := &history.Condition{State: orchestrator.Answering}, &history.Condition{State: orchestrator.Silent, Draining: true}
-	term.Events = []api.WorkerEvent{
-		{Worker: s.at(1).Name, Before: was, After: is, Tasks: 36, Err: "no answer in time"}, {Worker: s.at(2).Name, After: was}, {Worker: s.at(3).Name, Before: is},
-	}
+	term.Events = events
 	add("term", "term", "number=1259", term)
 
 	answer := &api.WhatIf{Header: s.header, Verdict: "93 moves and 4 starts; then each open worker has 32 or 33 tasks, and 1 instance has no place", WorkersTotal: len(s.workers), ChangesTotal: 97, WaitingTotal: 2}

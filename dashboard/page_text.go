@@ -26,7 +26,7 @@ func pageFuncs() template.FuncMap {
 		"ago": agoOf, "because": reasonOf, "changes": changesOf, "clock": utc, "condition": conditionOf, "count": grouped, "decimal": decimal,
 		"isLink": isLink, "item": itemOf, "linked": linked, "list": listOf, "merge": mergeQuery, "minus": minus, "name": firstName,
 		"names": namesOf, "percent": percent, "plural": plural, "urgency": urgency, "stamp": stamp, "states": statesOf,
-		"refused": refused, "remarks": remarksOf, "remarksBesides": remarksBesides, "repeats": repeats, "sum": sum, "text": textOf, "took": took, "unlimited": unlimited, "waits": waits,
+		"refused": refused, "remarks": remarksOf, "remarksBesides": remarksBesides, "repeats": repeats, "sum": sum, "text": textOf, "took": took, "twins": twinsOf, "unlimited": unlimited, "waits": waits,
 		"assumed": assumedOf, "waitingKinds": waitingKinds, "workerStates": workerStates, "workerOrders": workerOrders,
 
 		"bars": barsOf, "calls": callsOf, "cells": cellsOf, "difference": differenceOf, "figures": figuresOf,
@@ -173,12 +173,26 @@ func namesOf(names []api.Name, total int) nameList {
 	return nameList{names, max(total-len(names), 0)}
 }
 
-// changeTable is a table of changes. Terms reports whether they are of several terms.
+// twinsOf returns the names with a text of which there are total: none unless several.
+func twinsOf(text string, total int) *nameList {
+	if total < 2 {
+		return nil
+	}
+	l := &nameList{Names: []api.Name{{Name: text}}, More: max(total-mostNames, 0)}
+	for nth := 2; nth <= min(total, mostNames); nth++ {
+		l.Names = append(l.Names, api.Name{Name: text, Nth: nth})
+	}
+	return l
+}
+
+// changeTable is a table of changes. Terms reports whether they are of several terms. More of
+// Total changes are not in the rows.
 type changeTable struct {
-	Caption string
-	Rows    []api.RepeatedChange
-	Now     time.Time
-	Terms   bool
+	Caption     string
+	Rows        []api.RepeatedChange
+	Total, More int
+	Now         time.Time
+	Terms       bool
 }
 
 // repeats makes rows of the changes of one term.
@@ -190,8 +204,12 @@ func repeats(changes []api.Change) []api.RepeatedChange {
 	return rows
 }
 
-func changesOf(caption string, rows []api.RepeatedChange, now time.Time, terms bool) changeTable {
-	return changeTable{caption, rows, now, terms}
+func changesOf(caption string, rows []api.RepeatedChange, total int, now time.Time, terms bool) changeTable {
+	more := total
+	for i := range rows {
+		more -= rows[i].Times
+	}
+	return changeTable{caption, rows, total, max(more, 0), now, terms}
 }
 
 // conditionOf returns the words for a worker's condition in a term, as statesOf does.

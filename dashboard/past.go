@@ -15,16 +15,31 @@ import (
 )
 
 const (
-	// lastChanges bounds api.Status.Changes, and someChanges those of a worker or a task.
+	// lastChanges bounds api.Status.Changes, and someChanges those of a worker or a task, and
+	// api.WorkerDetail.Events.
 	lastChanges = 12
 	someChanges = 50
 )
 
-// changesOf returns the last changes that a filter selects, the newest first.
-func (v *view[W, T]) changesOf(f history.Filter, limit, bytes int) []api.RepeatedChange {
-	rows, _ := v.past.Repeated(f, history.Position{}, limit)
-	out := repeated(rows)
-	return out[:fit(out, bytes)]
+// changesOf returns the last changes that a filter selects, the newest first, and the number
+// of all.
+func (v *view[W, T]) changesOf(f history.Filter, limit, bytes int) (changes []api.RepeatedChange, total int) {
+	rows, total := v.past.Repeated(f, history.Position{}, limit)
+	changes = repeated(rows)
+	return changes[:fit(changes, bytes)], total
+}
+
+// eventsOf returns the last events of a worker, the newest first, and the number of all.
+func (v *view[W, T]) eventsOf(worker string, bytes int) (events []api.TermEvent, total int) {
+	events = []api.TermEvent{}
+	for t, e := range v.past.Events(worker) {
+		if total++; total <= someChanges {
+			event := api.TermEvent{Term: t.Stats.Term, Start: t.Stats.Start, WorkerEvent: *e}
+			event.Err = printable(event.Err)
+			events = append(events, event)
+		}
+	}
+	return events[:fit(events, bytes)], total
 }
 
 // repeated returns changes of the history as those of the API.

@@ -19,8 +19,8 @@ func (v *view[W, T]) status() api.Status {
 	out := api.Status{
 		Header: v.header(), Title: v.h.title, Progress: v.progress(),
 		Workers: v.plan.Stats.Workers, Instances: v.plan.Stats.Instances,
-		Changes: v.changesOf(history.Filter{}, lastChanges, mostBytes/3),
 	}
+	out.Changes, _ = v.changesOf(history.Filter{}, lastChanges, mostBytes/3)
 	problems := v.causes()
 	if late := v.overdue(out.Now); late != nil {
 		i := 0

@@ -220,9 +220,14 @@ func (v *view[W, T]) task(q *query) (api.TaskDetail, *api.Error) {
 	}
 	k := key{text: text, nth: nth}
 	out := api.TaskDetail{
-		Header: v.header(), Task: v.taskRows([]keyed[orchestrator.Task[T]]{{k, task}})[0],
-		Changes: v.changesOf(history.Filter{Task: &text}, someChanges, q.bytes/4), LongestGap: v.past.LongestGap(text),
+		Header: v.header(), Task: v.taskRows([]keyed[orchestrator.Task[T]]{{k, task}})[0], LongestGap: v.past.LongestGap(text),
 	}
+	for twin, nth := range v.tasks().nths {
+		if nth > out.Alike && v.taskText(twin) == text {
+			out.Alike = nth
+		}
+	}
+	out.Changes, out.ChangesTotal = v.changesOf(history.Filter{Task: &text}, someChanges, q.bytes/4)
 	q.bytes /= 2
 	p := newPart[int](q)
 	explanation, _ := v.snapshot.Explain(task.Name)

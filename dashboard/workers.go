@@ -113,7 +113,11 @@ func (v *view[W, T]) worker(q *query) (api.WorkerDetail, *api.Error) {
 	}
 	state := &table.states[i]
 	out := api.WorkerDetail{Header: v.header(), Worker: table.rows[i], Pauses: []api.Pause{}, Load: v.load(text)}
-	out.Changes = v.changesOf(history.Filter{Worker: &text}, someChanges, q.bytes/8)
+	out.Changes, out.ChangesTotal = v.changesOf(history.Filter{Worker: &text}, someChanges, q.bytes/8)
+	out.Events, out.EventsTotal = v.eventsOf(text, q.bytes/8)
+	if n := len(table.byText[text]); n > 1 {
+		out.Alike = n
+	}
 	for j := range v.plan.Paused {
 		if p := &v.plan.Paused[j]; p.Worker == state.Name && p.Kind != orchestrator.PauseMoves {
 			if out.PausesTotal++; out.PausesTotal <= mostPauses {

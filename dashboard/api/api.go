@@ -159,10 +159,25 @@ type WorkerDetail struct {
 	// Running is a part of its tasks; TasksPage has the totals.
 	Running   []TaskState `json:"running"`
 	TasksPage Page        `json:"tasks_page"`
-	// Load is its number of tasks over the terms, and Changes are those that concern it,
-	// the newest first.
-	Load    []LoadPoint      `json:"load"`
-	Changes []RepeatedChange `json:"changes"`
+	// Load is its number of tasks over the terms.
+	Load []LoadPoint `json:"load"`
+	// Events are the last changes of its condition, the newest first. EventsTotal counts all.
+	Events      []TermEvent `json:"events"`
+	EventsTotal int         `json:"events_total"`
+	// Changes are the last ones that concern it, the newest first. ChangesTotal counts all,
+	// each repetition too.
+	Changes      []RepeatedChange `json:"changes"`
+	ChangesTotal int              `json:"changes_total"`
+	// Alike counts the workers whose names have this text, if there are several. The history
+	// does not distinguish them.
+	Alike int `json:"alike,omitempty"`
+}
+
+// TermEvent is a change of a worker's condition, with the term that found it and its start.
+type TermEvent struct {
+	Term  orchestrator.Term `json:"term"`
+	Start time.Time         `json:"start"`
+	WorkerEvent
 }
 
 // TaskState is a task on a worker.
@@ -211,8 +226,13 @@ type TaskDetail struct {
 	// It is a part; ReasonsPage has the totals.
 	Reasons     []WorkerReason `json:"reasons"`
 	ReasonsPage Page           `json:"reasons_page"`
-	// Changes are those of the task, the newest first.
-	Changes []RepeatedChange `json:"changes"`
+	// Changes are the last ones of the task, the newest first. ChangesTotal counts all, each
+	// repetition too.
+	Changes      []RepeatedChange `json:"changes"`
+	ChangesTotal int              `json:"changes_total"`
+	// Alike counts the tasks whose names have this text, if there are several. The history
+	// does not distinguish them.
+	Alike int `json:"alike,omitempty"`
 	// LongestGap is the longest time for which a move left an instance stopped, of the
 	// changes that the history has.
 	LongestGap time.Duration `json:"longest_gap_ns,omitempty"`
