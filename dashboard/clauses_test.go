@@ -340,6 +340,35 @@ func checkNames(t *testing.T, texts ...string) {
 	require.Equal(t, want, maps.Clone(counts))
 }
 
+// TestD10_NamesWithPlaces: each parameter takes a name with its place, unless a name is that text.
+func TestD10_NamesWithPlaces(t *testing.T) {
+	o, err := orchestrator.New(make(fixed))
+	require.NoError(t, err)
+	for i, text := range []string{"x", "x", "x#3", "x"} {
+		require.NoError(t, o.AddWorker(alike{text, i}))
+		require.NoError(t, o.AddTask(alike{text, i}))
+	}
+	h, err := dashboard.New[alike, alike]()
+	require.NoError(t, err)
+	defer h.Lead(o)()
+	require.NoError(t, o.NextTerm(t.Context()))
+	for text, want := range map[string]api.Name{"x": {Name: "x"}, "x#1": {Name: "x"}, "x#2": {Name: "x", Nth: 2}, "x#3": {Name: "x#3"}} {
+		require.Equal(t, want, get[api.WorkerDetail](t, h, "/api/v1/worker?name="+url.QueryEscape(text)).Name)
+		require.Equal(t, want, get[api.TaskDetail](t, h, "/api/v1/task?name="+url.QueryEscape(text)).Task.Name)
+		request := request(http.MethodGet, "/api/v1/what-if?drain="+url.QueryEscape(text))
+		if text == "x" {
+			require.Contains(t, refused(t, h, request).Detail, "3 workers are called \u201cx\u201d: the first is \u201cx#1\u201d.")
+		} else {
+			require.Equal(t, http.StatusOK, serve(h, request).Code)
+		}
+	}
+	for _, text := range []string{"x#4", "x#0", "x#-1", "x#x", "#1", "x#2#2"} {
+		for _, route := range []string{"worker?name=", "task?name=", "what-if?drain="} {
+			require.Equal(t, api.TypeUnknownName, refused(t, h, request(http.MethodGet, "/api/v1/"+route+url.QueryEscape(text))).Type)
+		}
+	}
+}
+
 // TestD15_LostNamesTheWorker: the last changes name the worker that had the task.
 func TestD15_LostNamesTheWorker(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

@@ -617,7 +617,7 @@ func TestD2_Sizes(t *testing.T) {
 func TestD2_LongNames(t *testing.T) {
 	templates, err := newTemplates()
 	require.NoError(t, err)
-	s := newSample(40, func(string, int) string { return strings.Repeat("\U0001f9ed", longestText) })
+	s := newSample(40, func(string, int) string { return strings.Repeat("\U0001f9ed", api.LongestText) })
 	content := s.overview()
 	require.False(t, content.HasBars())
 	for i := range content.Problems {

@@ -215,6 +215,11 @@ func (v *view[W, T]) findTask(text string, nth int) (task orchestrator.Task[T], 
 func (v *view[W, T]) task(q *query) (api.TaskDetail, *api.Error) {
 	text, nth := q.name()
 	task, ok := v.findTask(text, nth)
+	if first, place := cutNth(text); !ok && place > 0 && nth == 1 {
+		if task, ok = v.findTask(first, place); ok {
+			text, nth = first, place
+		}
+	}
 	if !ok {
 		return api.TaskDetail{}, v.unknownName("No task is called " + quote(text) + ".")
 	}

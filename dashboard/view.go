@@ -126,7 +126,7 @@ func (v *view[W, T]) waiting(w *orchestrator.Waiting[W, T]) api.Waiting {
 }
 
 // pause returns a pause with its names as text.
-func (v *view[W, T]) pause(p *orchestrator.Pause[W, T]) api.Pause {
+func (v *termView[W, T]) pause(p *orchestrator.Pause[W, T]) api.Pause {
 	out := api.Pause{Kind: p.Kind, Until: p.Until, Failures: p.Failures, Err: textError(p.Err)}
 	if p.Kind != orchestrator.PauseMoves {
 		out.Worker = v.workerText(p.Worker)

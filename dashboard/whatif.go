@@ -83,15 +83,14 @@ func sentence(err error) string {
 func (v *view[W, T]) hypothesis(q *query) (h orchestrator.Hypothesis[W, T]) {
 	known := func(param string) (names []W) {
 		for _, text := range q.lines(param) {
-			switch all := v.workers().byText[text]; len(all) {
-			case 0:
-				if q.err == nil {
-					q.err = v.unknownName("No worker is called " + quote(text) + ".")
-				}
-			case 1:
-				names = append(names, v.workers().states[all[0]].Name)
-			default:
-				q.fail("%d workers are called %s.", len(all), quote(text))
+			i, alike := v.workers().find(text, 1), len(v.workers().byText[text])
+			switch {
+			case alike > 1:
+				q.fail("%d workers are called %s: the first is %s.", alike, quote(text), quote(text+"#1"))
+			case i >= 0:
+				names = append(names, v.workers().states[i].Name)
+			case q.err == nil:
+				q.err = v.unknownName("No worker is called " + quote(text) + ".")
 			}
 		}
 		return names

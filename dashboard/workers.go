@@ -26,6 +26,12 @@ func (v *termView[W, T]) makeWorkers() *workerTable[W, T] {
 	if v.snapshot == nil {
 		return t
 	}
+	quarantines := make(map[W]*api.Pause)
+	for i := range v.plan.Paused {
+		if p := &v.plan.Paused[i]; p.Kind == orchestrator.PauseWorker {
+			quarantines[p.Worker] = new(v.pause(p))
+		}
+	}
 	t.states = slices.AppendSeq(make([]orchestrator.WorkerState[W, T], 0, n), v.snapshot.Workers())
 	for i := range t.states {
 		state := &t.states[i]
@@ -34,17 +40,20 @@ func (v *termView[W, T]) makeWorkers() *workerTable[W, T] {
 		t.rows[i] = api.Worker{
 			Name:  key{text: text, nth: len(t.byText[text])}.name(),
 			State: state.State, Late: v.plan.Workers[i].Late, Draining: state.Draining, Quarantined: state.Quarantined,
-			Stuck: errors.Is(state.Err, orchestrator.ErrStuck), Since: state.Since, SinceTerm: state.SinceTerm, Err: errText(state.Err),
+			Stuck: errors.Is(state.Err, orchestrator.ErrStuck), Quarantine: quarantines[state.Name], Since: state.Since, SinceTerm: state.SinceTerm, Err: errText(state.Err),
 			LastAnswer: state.LastAnswer, ListTook: state.ListTook, Tasks: len(state.Tasks) + len(state.LastTasks),
 		}
 	}
 	return t
 }
 
-// find returns the index of a worker, or -1.
+// find returns the index of a worker, or -1. The first of a text may be one with its place.
 func (t *workerTable[W, T]) find(text string, nth int) int {
 	if all := t.byText[text]; nth <= len(all) {
 		return all[nth-1]
+	}
+	if text, place := cutNth(text); place > 0 && nth == 1 {
+		return t.find(text, place)
 	}
 	return -1
 }
@@ -106,12 +115,12 @@ func (v *view[W, T]) workerList(q *query) (api.Workers, *api.Error) {
 // worker returns one worker with a part of its tasks.
 func (v *view[W, T]) worker(q *query) (api.WorkerDetail, *api.Error) {
 	table := v.workers()
-	text, nth := q.name()
-	i := table.find(text, nth)
+	name, nth := q.name()
+	i := table.find(name, nth)
 	if i < 0 {
-		return api.WorkerDetail{}, v.unknownName("No worker is called " + quote(text) + ".")
+		return api.WorkerDetail{}, v.unknownName("No worker is called " + quote(name) + ".")
 	}
-	state := &table.states[i]
+	state, text := &table.states[i], table.rows[i].Name.Name
 	out := api.WorkerDetail{Header: v.header(), Worker: table.rows[i], Pauses: []api.Pause{}, Load: v.load(text)}
 	out.Changes, out.ChangesTotal = v.changesOf(history.Filter{Worker: &text}, someChanges, q.bytes/8)
 	out.Events, out.EventsTotal = v.eventsOf(text, q.bytes/8)

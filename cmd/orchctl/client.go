@@ -111,9 +111,9 @@ func newServer(address string) (*server, error) {
 	case err != nil || u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return nil, fmt.Errorf("%q is not an address such as https://host:port/path or unix:///run/x.sock", address)
 	case u.Scheme == "unix" && u.Host == "" && u.Path != "":
-		return &server{base: &url.URL{Scheme: "http", Host: "localhost"}, shown: printable(address)}, nil
+		return &server{base: &url.URL{Scheme: "http", Host: "localhost"}, shown: api.Printable(address)}, nil
 	case (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "":
-		return &server{base: u, shown: printable(strings.TrimSuffix(address, "/"))}, nil
+		return &server{base: u, shown: api.Printable(strings.TrimSuffix(address, "/"))}, nil
 	}
 	return nil, fmt.Errorf("%q must begin with http://, https:// or unix:///", address)
 }
@@ -292,7 +292,7 @@ func decode(s *server, route string, response *http.Response, body []byte, answe
 		err = json.Unmarshal(body, answer)
 	}
 	if err != nil {
-		return fail(exitFailed, "%s: the answer to %s is not that of a dashboard of this version (%s); is the address right?", s.shown, route, printable(err.Error()))
+		return fail(exitFailed, "%s: the answer to %s is not that of a dashboard of this version (%s); is the address right?", s.shown, route, api.Printable(err.Error()))
 	}
 	return nil
 }
@@ -300,9 +300,9 @@ func decode(s *server, route string, response *http.Response, body []byte, answe
 // refused returns the error for an answer other than 200.
 func (c *client) refused(s *server, route string, response *http.Response, body []byte, problem *api.Error, token bool) error {
 	code, status := exitFailed, response.StatusCode
-	text := strings.TrimSuffix(printable(problem.Error()), ".")
+	text := strings.TrimSuffix(api.Printable(problem.Error()), ".")
 	if text == "" {
-		text = printable(response.Status)
+		text = api.Printable(response.Status)
 	}
 	switch {
 	case status == http.StatusUnauthorized && c.token == "":
@@ -320,7 +320,7 @@ func (c *client) refused(s *server, route string, response *http.Response, body 
 	case status == http.StatusBadRequest && bytes.Contains(body, []byte("HTTP request to an HTTPS server")):
 		text = "it speaks TLS: the address must begin with https://"
 	case status >= 300 && status < 400:
-		text = fmt.Sprintf("redirects to %s; is the address right?", printable(response.Header.Get("Location")))
+		text = fmt.Sprintf("redirects to %s; is the address right?", api.Printable(response.Header.Get("Location")))
 	case status == http.StatusTooManyRequests:
 		return &exitError{exitFailed, fmt.Errorf("%s: %s: %w", s.shown, text, errBusy)}
 	}
@@ -335,16 +335,16 @@ func unreachable(ctx context.Context, s *server, err error) error {
 	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
-	text := printable(err.Error())
+	text := api.Printable(err.Error())
 	var verification *tls.CertificateVerificationError
 	var dial *net.OpError
 	switch {
 	case ctx.Err() != nil:
 		text = context.Cause(ctx).Error()
 	case errors.As(err, &verification):
-		text = printable(verification.Err.Error()) + "; -ca names the authority that is trusted"
+		text = api.Printable(verification.Err.Error()) + "; -ca names the authority that is trusted"
 	case errors.As(err, &dial) && dial.Op == "dial":
-		text = printable(dial.Err.Error()) + "; does the process run, and is the address right?"
+		text = api.Printable(dial.Err.Error()) + "; does the process run, and is the address right?"
 	case errors.Is(err, http.ErrSchemeMismatch):
 		text = "it does not speak TLS: the address must begin with http://"
 	case strings.Contains(text, "certificate required"):

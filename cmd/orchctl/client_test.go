@@ -340,6 +340,24 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// The number of requests does not grow with that of workers.
+func TestQuarantined_IsOneRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		var requests atomic.Int64
+		var all []api.Worker
+		for i := range 100 {
+			all = append(all, api.Worker{Name: api.Name{Name: fmt.Sprint(i)}, Quarantine: &api.Pause{Kind: orchestrator.PauseWorker, Until: 5}})
+		}
+		n.serve("a:80", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			requests.Add(1)
+			answers(http.StatusOK, api.Workers{Header: header(), Page: api.Page{Total: 100, Matching: 100}, Workers: all}).ServeHTTP(w, r)
+		}))
+		require.Equal(t, 101, strings.Count(n.run("http://a", "quarantined").out, "\n"))
+		require.EqualValues(t, 1, requests.Load())
+	})
+}
+
 func TestWatch_GoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)

@@ -16,6 +16,11 @@
 // authority in -ca. With a token, an http address in -server must be of the same machine
 // unless -insecure-token is given.
 //
+// # Names
+//
+// If several workers or tasks have names that print alike, w1 is the first, and w1#2 the second.
+// Each command prints and takes them so. After -- a name may begin with a hyphen.
+//
 // # Output
 //
 // Tables, JSON and names go to the standard output, and everything else to the standard error.

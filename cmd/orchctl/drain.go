@@ -98,7 +98,7 @@ var errLate = errors.New("the wait is over")
 // draining is workers that drain.
 type draining struct {
 	*session
-	workers []*drained
+	workers []drained
 }
 
 // drained is a worker that drains, and what was said of it. Its JSON is the output.
@@ -122,7 +122,7 @@ func (d *draining) set(ctx context.Context, method string, names []string, term 
 			return err
 		}
 		since := orchestrator.Term{Epoch: term.Epoch}
-		d.workers = append(d.workers, &drained{Worker: n, Draining: a.Draining, since: since, told: term})
+		d.workers = append(d.workers, drained{Worker: n, Draining: a.Draining, since: since, told: term})
 		if a.Draining {
 			d.say("%s drains", name(n))
 		} else {
@@ -137,12 +137,7 @@ func (d *draining) show() error {
 	if len(d.workers) == 0 { // the first one was refused
 		return nil
 	}
-	return d.session.show(d.workers, func() (names []string) {
-		for _, w := range d.workers {
-			names = append(names, w.Worker)
-		}
-		return names
-	}, func() string {
+	return d.session.show(d.workers, column(d.workers, func(w *drained) string { return w.Worker }), func() string {
 		var rows [][]string
 		for _, w := range d.workers {
 			state := "open"
@@ -162,7 +157,8 @@ func (d *draining) show() error {
 func (d *draining) wait(ctx context.Context) error {
 	for {
 		var left []string
-		for _, w := range d.workers {
+		for i := range d.workers {
+			w := &d.workers[i]
 			if !w.Empty {
 				if err := d.look(ctx, w); err != nil && ctx.Err() == nil {
 					return err
@@ -177,8 +173,8 @@ func (d *draining) wait(ctx context.Context) error {
 			return nil
 		case pause(ctx, askEvery):
 		case errors.Is(context.Cause(ctx), errLate):
-			for _, w := range d.workers {
-				if !w.Empty {
+			for i := range d.workers {
+				if w := &d.workers[i]; !w.Empty {
 					d.stays(context.WithoutCancel(ctx), w)
 				}
 			}
@@ -268,7 +264,7 @@ func (d *draining) stays(ctx context.Context, w *drained) {
 	for _, task := range t.Tasks {
 		for _, wait := range task.Waiting {
 			if wait.Named && wait.Worker == a.Name.Name {
-				reasons[task.Name] = printable(string(wait.Reason))
+				reasons[task.Name] = api.Printable(string(wait.Reason))
 			}
 		}
 	}

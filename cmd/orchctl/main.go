@@ -12,6 +12,8 @@ import (
 	"os/signal"
 	"strings"
 	"time"
+
+	"github.com/f8949c05/orchestrator/dashboard/api"
 )
 
 func main() {
@@ -296,7 +298,7 @@ func (s *session) show(answer any, names func() []string, text func() string) er
 		out = escapeJSON(encoded) + "\n"
 	case formatName:
 		for _, n := range names() {
-			out += escape(n) + "\n"
+			out += api.Printable(n) + "\n"
 		}
 	default:
 		out = text()

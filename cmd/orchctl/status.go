@@ -40,10 +40,10 @@ func status(f *flag.FlagSet) action {
 // checkLine returns the state of the fleet in one line.
 func checkLine(a *api.Status) string {
 	if len(a.Problems) == 0 {
-		return "ok: " + printable(a.Summary)
+		return "ok: " + api.Printable(a.Summary)
 	}
 	first := a.Problems[0]
-	line := fmt.Sprintf("%s: %s", printable(string(first.Kind)), printable(first.Text))
+	line := fmt.Sprintf("%s: %s", api.Printable(string(first.Kind)), api.Printable(first.Text))
 	if more := a.ProblemsTotal - 1; more > 0 {
 		line += fmt.Sprintf(" (and %s)", plural(more, "other problem"))
 	}
@@ -56,11 +56,11 @@ func (s *session) statusText(a *api.Status) string {
 	if p := a.Progress; p != nil {
 		fmt.Fprintf(&b, "a term is under way: %s\n", progressText(p, a.Now))
 	}
-	fmt.Fprintf(&b, "%s\n\n", printable(a.Summary))
+	fmt.Fprintf(&b, "%s\n\n", api.Printable(a.Summary))
 
 	var rows [][]string
 	for _, p := range a.Problems {
-		rows = append(rows, []string{printable(string(p.Kind)), ago(a.Now, p.Since), printable(p.Text)})
+		rows = append(rows, []string{api.Printable(string(p.Kind)), ago(a.Now, p.Since), api.Printable(p.Text)})
 	}
 	if more := a.ProblemsTotal - len(a.Problems); more > 0 {
 		rows = append(rows, []string{"", "", fmt.Sprintf("and %d more", more)})
@@ -99,7 +99,7 @@ func progressText(p *api.Progress, now time.Time) string {
 	case orchestrator.PhaseWrite:
 		text = fmt.Sprintf("write, %d of %s ended", p.Done, plural(p.Total, "change"))
 	}
-	text = printable(text) + ", for " + ago(now, p.Since)
+	text = api.Printable(text) + ", for " + ago(now, p.Since)
 	if len(p.WaitingFor) > 0 {
 		var names []string
 		for _, w := range p.WaitingFor {

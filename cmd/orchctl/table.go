@@ -131,39 +131,6 @@ func (s screen) paint(isHeading, isFirst bool, column, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// maxShown bounds the characters of a name or an error in a table.
-const maxShown = 512
-
-// printable returns a text from elsewhere for a terminal: on one line, at most 512
-// characters, and with control and bidirectional characters as \u202e.
-func printable(text string) string {
-	runes := 0
-	for i := range text {
-		if runes++; runes > maxShown {
-			return escape(text[:i]) + "…"
-		}
-	}
-	return escape(text)
-}
-
-// escape returns the text with each character that is not printable as an escape sequence.
-func escape(text string) string {
-	var b strings.Builder
-	for i, r := range text {
-		switch {
-		case r == utf8.RuneError && !strings.HasPrefix(text[i:], "\ufffd"):
-			fmt.Fprintf(&b, `\x%02x`, text[i])
-		case unicode.IsPrint(r):
-			b.WriteRune(r)
-		case r > 0xffff:
-			fmt.Fprintf(&b, `\U%08x`, r)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-	}
-	return b.String()
-}
-
 // escapeJSON returns JSON in which each character that is not printable is escaped. Outside
 // of strings JSON has no such character.
 func escapeJSON(encoded []byte) string {
@@ -183,19 +150,24 @@ func escapeJSON(encoded []byte) string {
 }
 
 // shown returns a name for a table.
-func shown(n api.Name) string {
-	if n.Nth > 1 {
-		return fmt.Sprintf("%s (-nth %d)", name(n.Name), n.Nth)
-	}
-	return name(n.Name)
-}
+func shown(n api.Name) string { return name(n.String()) }
 
-// name returns a name without a number for a table.
+// name returns the text of a name for a table.
 func name(text string) string {
 	if text == "" {
 		return `""`
 	}
-	return printable(text)
+	return api.Printable(text)
+}
+
+// column returns the names in rows, for the format name.
+func column[R any](rows []R, name func(*R) string) func() []string {
+	return func() (names []string) {
+		for i := range rows {
+			names = append(names, name(&rows[i]))
+		}
+		return names
+	}
 }
 
 // shownAll returns the first names of a list that has a total, and how many are left out.

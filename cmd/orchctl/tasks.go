@@ -24,7 +24,7 @@ func tasks(f *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		return s.show(a, taskNames(a), func() string {
+		return s.show(a, column(a.Tasks, taskName), func() string {
 			var rows [][]string
 			for _, t := range a.Tasks {
 				rows = append(rows, []string{shown(t.Name), runText(&t), shownAll(t.Workers, t.WorkersTotal), strings.Join(reasons(&t), "; ")})
@@ -36,14 +36,7 @@ func tasks(f *flag.FlagSet) action {
 
 func tasksParts(a *api.Tasks) (*api.Page, *[]api.Task) { return &a.Page, &a.Tasks }
 
-func taskNames(a *api.Tasks) func() []string {
-	return func() (names []string) {
-		for _, t := range a.Tasks {
-			names = append(names, t.Name.Name)
-		}
-		return names
-	}
-}
+func taskName(t *api.Task) string { return t.Name.String() }
 
 // runText returns how many instances of a task have a place, of those that are wanted.
 func runText(t *api.Task) string {
@@ -59,7 +52,7 @@ func reasons(t *api.Task) (all []string) {
 }
 
 func waitingText(w *api.Waiting) string {
-	text := printable(string(w.Reason))
+	text := api.Printable(string(w.Reason))
 	if w.Named {
 		text += " (" + name(w.Worker) + ")"
 	}
@@ -69,8 +62,8 @@ func waitingText(w *api.Waiting) string {
 	return text
 }
 
-func taskDetail(f *flag.FlagSet) action {
-	return oneTask(f, func(s *session, a *api.TaskDetail) string {
+func taskDetail(*flag.FlagSet) action {
+	return oneTask(func(s *session, a *api.TaskDetail) string {
 		var b strings.Builder
 		fmt.Fprintf(&b, "%s: %s, %s\n", shown(a.Name), plural(a.Instances, "instance")+" wanted", onWorkers(&a.Task))
 		if a.Missing > 0 {
@@ -95,8 +88,8 @@ func onWorkers(t *api.Task) string {
 	return "on " + shownAll(t.Workers, t.WorkersTotal)
 }
 
-func why(f *flag.FlagSet) action {
-	return oneTask(f, func(s *session, a *api.TaskDetail) string {
+func why(*flag.FlagSet) action {
+	return oneTask(func(s *session, a *api.TaskDetail) string {
 		var b strings.Builder
 		fmt.Fprintf(&b, "%s: %s, %s\n", shown(a.Name), plural(a.Instances, "instance")+" wanted", onWorkers(&a.Task))
 		var rows [][]string
@@ -109,9 +102,9 @@ func why(f *flag.FlagSet) action {
 				until = fmt.Sprintf("until term %d", r.Until)
 			}
 			if r.Failure != "" {
-				until = strings.TrimPrefix(until+": "+printable(r.Failure), ": ")
+				until = strings.TrimPrefix(until+": "+api.Printable(r.Failure), ": ")
 			}
-			rows = append(rows, []string{shown(r.Worker), has, printable(string(r.Reason)), until})
+			rows = append(rows, []string{shown(r.Worker), has, api.Printable(string(r.Reason)), until})
 		}
 		section(&b, s.screen.table([]string{"worker", "has it", "reason", ""}, rows))
 		if more := a.ReasonsPage.Matching - len(a.Reasons); more > 0 {
@@ -123,19 +116,13 @@ func why(f *flag.FlagSet) action {
 
 // oneTask returns the action for a command about one task. Its names are those of the workers
 // that have it.
-func oneTask(f *flag.FlagSet, text func(*session, *api.TaskDetail) string) action {
-	nth := nthFlag(f)
+func oneTask(text func(*session, *api.TaskDetail) string) action {
 	return func(ctx context.Context, s *session, args []string) error {
 		var a api.TaskDetail
-		if err := s.get(ctx, "task", named(args[0], nth), &a); err != nil {
+		if err := s.get(ctx, "task", url.Values{"name": args}, &a); err != nil {
 			return err
 		}
-		return s.show(a, func() (names []string) {
-			for _, w := range a.Workers {
-				names = append(names, w.Name)
-			}
-			return names
-		}, func() string { return text(s, &a) })
+		return s.show(a, column(a.Workers, (*api.Name).String), func() string { return text(s, &a) })
 	}
 }
 
@@ -147,7 +134,7 @@ func waiting(f *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		return s.show(a, taskNames(a), func() string {
+		return s.show(a, column(a.Tasks, taskName), func() string {
 			var rows [][]string
 			for _, t := range a.Tasks {
 				for _, w := range t.Waiting {
@@ -168,5 +155,5 @@ func waitingRow(task string, w *api.Waiting) []string {
 	if w.Named {
 		worker = name(w.Worker)
 	}
-	return []string{task, strconv.Itoa(w.Instances), printable(string(w.Kind())), worker, printable(string(w.Reason))}
+	return []string{task, strconv.Itoa(w.Instances), api.Printable(string(w.Kind())), worker, api.Printable(string(w.Reason))}
 }

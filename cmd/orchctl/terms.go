@@ -28,12 +28,8 @@ func terms(f *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		return s.show(a, func() (names []string) {
-			for _, t := range a.Terms {
-				names = append(names, strconv.FormatUint(t.Stats.Term.Number, 10))
-			}
-			return names
-		}, func() string {
+		names := column(a.Terms, func(t *api.TermRow) string { return strconv.FormatUint(t.Stats.Term.Number, 10) })
+		return s.show(a, names, func() string {
 			var rows [][]string
 			for _, t := range a.Terms {
 				rows = append(rows, termRow(&t, ago(a.Now, t.Stats.Start)))
@@ -78,7 +74,7 @@ func changesText(x *orchestrator.TermStats) string {
 func counts[K comparable](numbers map[K]int) string {
 	var all []string
 	for kind, n := range numbers {
-		all = append(all, fmt.Sprintf("%d %s", n, printable(fmt.Sprint(kind))))
+		all = append(all, fmt.Sprintf("%d %s", n, api.Printable(fmt.Sprint(kind))))
 	}
 	slices.Sort(all)
 	return strings.Join(all, ", ")
@@ -112,16 +108,11 @@ func changes(f *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		return s.show(a, func() []string { return changedTasks(a.Changes) }, func() string { return s.changes(a.Changes) })
+		return s.show(a, column(a.Changes, changedTask), func() string { return s.changes(a.Changes) })
 	}
 }
 
-func changedTasks(changes []api.RepeatedChange) (names []string) {
-	for _, c := range changes {
-		names = append(names, c.Change.Task)
-	}
-	return names
-}
+func changedTask(c *api.RepeatedChange) string { return c.Change.Task }
 
 // replayed is the JSON of the command replay: parts of lists, the newest first.
 type replayed struct {
@@ -137,10 +128,10 @@ func replay(f *flag.FlagSet) action {
 	return func(_ context.Context, s *session, args []string) error {
 		ring, err := history.Open(args[0])
 		if err != nil {
-			return fmt.Errorf("replay: %s", printable(err.Error()))
+			return fmt.Errorf("replay: %s", api.Printable(err.Error()))
 		}
 		for _, note := range ring.Notes() {
-			s.say("%s", printable(note))
+			s.say("%s", api.Printable(note))
 		}
 		view := ring.View()
 		a := replayed{TermsTotal: view.Counts().Terms, Terms: []api.TermRow{}, Changes: []api.RepeatedChange{}}
@@ -162,7 +153,7 @@ func replay(f *flag.FlagSet) action {
 		for _, row := range rows {
 			a.Changes = append(a.Changes, api.RepeatedChange{Change: *row.Change, Term: row.At.Term, Times: row.Times})
 		}
-		return s.show(a, func() []string { return changedTasks(a.Changes) }, func() string {
+		return s.show(a, column(a.Changes, changedTask), func() string {
 			var rows [][]string
 			for _, t := range a.Terms {
 				rows = append(rows, termRow(&t, t.Stats.Start.Local().Format(time.DateTime)))
@@ -189,7 +180,7 @@ func (s *session) changes(changes []api.RepeatedChange) string {
 
 func changeRow(first string, r *api.RepeatedChange) []string {
 	c := &r.Change
-	reason, outcome := printable(string(c.Kind.Reason)), printable(string(c.Outcome))
+	reason, outcome := api.Printable(string(c.Kind.Reason)), api.Printable(string(c.Outcome))
 	if c.Kind.Reason == orchestrator.ReasonLost || c.Kind.Reason == orchestrator.ReasonVanished {
 		reason += " (" + name(c.Was) + ")"
 	}
@@ -199,7 +190,7 @@ func changeRow(first string, r *api.RepeatedChange) []string {
 	if c.Err != nil {
 		outcome += ": " + errText(c.Err)
 	}
-	return []string{first, printable(string(c.Kind.Op)), name(c.Task), workersText(c), reason, outcome}
+	return []string{first, api.Printable(string(c.Kind.Op)), name(c.Task), workersText(c), reason, outcome}
 }
 
 // workersText returns the workers of a change, such as "w1 -> w2".

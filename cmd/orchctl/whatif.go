@@ -34,12 +34,7 @@ func whatIf(f *flag.FlagSet) action {
 		if err := s.plan(ctx, query, &a); err != nil {
 			return err
 		}
-		return s.show(a, func() (names []string) {
-			for _, c := range a.Plan.Changes {
-				names = append(names, c.Task)
-			}
-			return names
-		}, func() string { return s.planText(&a) })
+		return s.show(a, column(a.Plan.Changes, func(c *api.Change) string { return c.Task }), func() string { return s.planText(&a) })
 	}
 }
 
@@ -56,7 +51,7 @@ func (s *session) plan(ctx context.Context, query url.Values, a *api.WhatIf) err
 
 func (s *session) planText(a *api.WhatIf) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", printable(a.Verdict))
+	fmt.Fprintf(&b, "%s\n", api.Printable(a.Verdict))
 	rest := func(all, shown int, noun string) {
 		if more := all - shown; more > 0 {
 			fmt.Fprintf(&b, "and %s\n", plural(more, "more "+noun))

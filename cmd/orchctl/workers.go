@@ -22,20 +22,6 @@ func limitFlag(f *flag.FlagSet, rows uint) *uint {
 	return f.Uint("limit", rows, "the most rows, or 0 for all")
 }
 
-// nthFlag defines the flag that chooses among names with the same text.
-func nthFlag(f *flag.FlagSet) *int {
-	return f.Int("nth", 1, "which one, if several names have the same text")
-}
-
-// named returns the query for a name.
-func named(name string, nth *int) url.Values {
-	q := url.Values{"name": {name}}
-	if *nth > 1 {
-		q.Set("nth", strconv.Itoa(*nth))
-	}
-	return q
-}
-
 // list reads a list page by page, up to a number of rows, or to its end if limit is 0. Rows
 // returns the parts of an answer. If the list was cut, list says so.
 func list[A, R any](ctx context.Context, s *session, route string, query url.Values, limit uint, rows func(*A) (*api.Page, *[]R)) (*A, error) {
@@ -79,10 +65,14 @@ func workers(f *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		return s.show(a, workerNames(a), func() string {
+		return s.show(a, column(a.Workers, workerName), func() string {
 			var rows [][]string
 			for _, w := range a.Workers {
-				rows = append(rows, []string{shown(w.Name), stateText(&w), ago(a.Now, w.Since), strconv.Itoa(w.Tasks), printable(w.Err)})
+				why := w.Err
+				if q := w.Quarantine; why == "" && q != nil {
+					why = fmt.Sprintf("%s until term %d: %v", plural(q.Failures, "failure"), q.Until, q.Err)
+				}
+				rows = append(rows, []string{shown(w.Name), stateText(&w), ago(a.Now, w.Since), strconv.Itoa(w.Tasks), api.Printable(why)})
 			}
 			return s.screen.table([]string{"worker", "state", "since", "tasks", "why"}, rows)
 		})
@@ -91,14 +81,7 @@ func workers(f *flag.FlagSet) action {
 
 func workersParts(a *api.Workers) (*api.Page, *[]api.Worker) { return &a.Page, &a.Workers }
 
-func workerNames(a *api.Workers) func() []string {
-	return func() (names []string) {
-		for _, w := range a.Workers {
-			names = append(names, w.Name.Name)
-		}
-		return names
-	}
-}
+func workerName(w *api.Worker) string { return w.Name.String() }
 
 // set sets a parameter that is not empty.
 func set(query url.Values, key, value string) {
@@ -121,19 +104,14 @@ func stateText(w *api.Worker) string {
 	return strings.Join(words, ", ")
 }
 
-func workerDetail(f *flag.FlagSet) action {
-	nth := nthFlag(f)
+func workerDetail(*flag.FlagSet) action {
 	return func(ctx context.Context, s *session, args []string) error {
 		var a api.WorkerDetail
-		if err := s.get(ctx, "worker", named(args[0], nth), &a); err != nil {
+		if err := s.get(ctx, "worker", url.Values{"name": args}, &a); err != nil {
 			return err
 		}
-		return s.show(a, func() (names []string) {
-			for _, t := range a.Running {
-				names = append(names, t.Name.Name)
-			}
-			return names
-		}, func() string { return s.workerText(&a) })
+		names := column(a.Running, func(t *api.TaskState) string { return t.Name.String() })
+		return s.show(a, names, func() string { return s.workerText(&a) })
 	}
 }
 
@@ -142,7 +120,7 @@ func (s *session) workerText(a *api.WorkerDetail) string {
 	w := &a.Worker
 	fmt.Fprintf(&b, "%s: %s for %s, %s\n", shown(w.Name), stateText(w), ago(a.Now, w.Since), plural(w.Tasks, "task"))
 	if w.Err != "" {
-		fmt.Fprintf(&b, "why: %s\n", printable(w.Err))
+		fmt.Fprintf(&b, "why: %s\n", api.Printable(w.Err))
 	}
 	if w.State != orchestrator.Answering {
 		fmt.Fprintf(&b, "last answer: %s ago\n", ago(a.Now, w.LastAnswer))
@@ -150,7 +128,7 @@ func (s *session) workerText(a *api.WorkerDetail) string {
 	section(&b, s.pauses(a.Pauses))
 	var rows [][]string
 	for _, t := range a.Running {
-		rows = append(rows, []string{shown(t.Name), dash(t.State), printable(t.Err)})
+		rows = append(rows, []string{shown(t.Name), dash(t.State), api.Printable(t.Err)})
 	}
 	section(&b, s.screen.table([]string{"task", "state", "last error"}, rows))
 	if more := a.TasksPage.Matching - len(a.Running); more > 0 {
@@ -165,7 +143,7 @@ func dash(word string) string {
 	if word == "" {
 		return "-"
 	}
-	return printable(word)
+	return api.Printable(word)
 }
 
 // section appends a table after an empty line. It appends nothing if there is no table.
@@ -185,7 +163,7 @@ func (s *session) pauses(pauses []api.Pause) string {
 }
 
 func pauseText(p *api.Pause) string {
-	kind := printable(string(p.Kind))
+	kind := api.Printable(string(p.Kind))
 	switch p.Kind {
 	case orchestrator.PauseMoves:
 		return "all " + kind
@@ -206,31 +184,21 @@ func errText(err error) string {
 	if err == nil {
 		return ""
 	}
-	return printable(err.Error())
+	return api.Printable(err.Error())
 }
 
 func quarantined(f *flag.FlagSet) action {
-	limit := limitFlag(f, 20) // each is a request
+	limit := limitFlag(f, maxRows)
 	return func(ctx context.Context, s *session, _ []string) error {
 		a, err := list(ctx, s, "workers", url.Values{"state": {"quarantined"}}, *limit, workersParts)
 		if err != nil {
 			return err
 		}
-		all := make([]api.WorkerDetail, len(a.Workers))
-		for i := range a.Workers {
-			w := &a.Workers[i]
-			if err := s.get(ctx, "worker", named(w.Name.Name, &w.Nth), &all[i]); err != nil && exitCode(err) != exitUnknown {
-				return err
-			}
-		}
-		return s.show(all, workerNames(a), func() string {
+		return s.show(a, column(a.Workers, workerName), func() string {
 			var rows [][]string
-			for i := range all {
-				for _, p := range all[i].Pauses {
-					if p.Kind == orchestrator.PauseWorker {
-						w := &all[i].Worker
-						rows = append(rows, append([]string{shown(w.Name), strconv.Itoa(w.Tasks)}, pauseRow(&p)...))
-					}
+			for _, w := range a.Workers {
+				if w.Quarantine != nil {
+					rows = append(rows, append([]string{shown(w.Name), strconv.Itoa(w.Tasks)}, pauseRow(w.Quarantine)...))
 				}
 			}
 			return s.screen.table([]string{"worker", "tasks", "until term", "failures", "last failure"}, rows)

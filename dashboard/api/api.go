@@ -107,13 +107,6 @@ const (
 	ProblemUnexpected  ProblemKind = "unexpected"  // tasks that are not expected
 )
 
-// Name is the name of a worker or a task as text. Different names may have the same text;
-// Nth then counts them, from 2, in the order of the term. For the first it is 0.
-type Name struct {
-	Name string `json:"name"`
-	Nth  int    `json:"nth,omitempty"`
-}
-
 // RepeatedChange is a change, and how often it was made in a row of terms.
 type RepeatedChange struct {
 	Change Change            `json:"change"`
@@ -136,6 +129,8 @@ type Worker struct {
 	Draining    bool               `json:"draining,omitempty"`
 	Quarantined bool               `json:"quarantined,omitempty"`
 	Stuck       bool               `json:"stuck,omitempty"`
+	// Quarantine says why it is quarantined, and for how long. It is nil otherwise.
+	Quarantine *Pause `json:"quarantine,omitempty"`
 	// Since and SinceTerm say when it entered the state.
 	Since     time.Time `json:"since,omitzero"`
 	SinceTerm uint64    `json:"since_term,omitempty"`

@@ -1,4 +1,4 @@
-package dashboard
+package api_test
 
 import (
 	"strings"
@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/dashboard/api"
 )
 
 func TestPrintable(t *testing.T) {
@@ -25,7 +27,7 @@ func TestPrintable(t *testing.T) {
 		strings.Repeat("\n", 100):      strings.Repeat(`\u000a`, 84) + "…",
 		"a" + strings.Repeat("漢", 200): "a" + strings.Repeat("漢", 169) + "…",
 	} {
-		require.Equal(t, want, printable(in))
+		require.Equal(t, want, api.Printable(in))
 	}
 }
 
@@ -33,10 +35,10 @@ func FuzzPrintable(f *testing.F) {
 	f.Add("a\xff\u202e\n漢")
 	f.Add(strings.Repeat("\U0001f600", 200))
 	f.Fuzz(func(t *testing.T, s string) {
-		text := printable(s)
-		require.LessOrEqual(t, len(text), longestText)
+		text := api.Printable(s)
+		require.LessOrEqual(t, len(text), api.LongestText)
 		require.True(t, utf8.ValidString(text))
-		require.Equal(t, text, printable(text))
+		require.Equal(t, text, api.Printable(text))
 		for _, r := range text {
 			require.True(t, unicode.IsPrint(r), "%q", text)
 		}
