@@ -247,6 +247,7 @@ func TestLists(t *testing.T) {
 		tasks := get[api.Tasks](t, f.dashboard, "/api/v1/tasks?waiting=held&limit=2")
 		require.Equal(t, 5, tasks.Matching)
 		require.Equal(t, 20, tasks.Total)
+		require.Empty(t, get[api.Tasks](t, f.dashboard, "/api/v1/tasks?waiting=missing").Tasks)
 		require.Len(t, tasks.Tasks, 2)
 		require.Equal(t, 11, get[api.Tasks](t, f.dashboard, "/api/v1/tasks?q=t1").Matching)
 

@@ -140,12 +140,12 @@ func (h *Handler[W, T]) pages() []pageRoute[W, T] {
 			f.Header, f.Content = content.Header, content
 			return nil
 		}},
-		{path: "workers", params: []string{"q", "state", "sort", "after"}, rows: 200, show: func(v *view[W, T], q *query, f *frame) *api.Error {
+		{path: "workers", params: []string{"q", "state", "sort", "after", "asked"}, rows: 200, show: func(v *view[W, T], q *query, f *frame) *api.Error {
 			content, err := v.workerList(q)
 			f.Header, f.Content = content.Header, &content
 			return err
 		}},
-		{path: "worker", params: []string{"name", "nth", "after"}, rows: 200, show: func(v *view[W, T], q *query, f *frame) *api.Error {
+		{path: "worker", params: []string{"name", "nth", "after", "asked"}, rows: 200, show: func(v *view[W, T], q *query, f *frame) *api.Error {
 			content, err := v.worker(q)
 			f.Header, f.Content = content.Header, &content
 			return err
@@ -344,9 +344,15 @@ func (h *Handler[W, T]) serveDrainForm(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	location := "workers?state=draining"
+	asked := url.Values{"asked": {"drain"}, "state": {"draining"}}
+	if !draining {
+		asked = url.Values{"asked": {"undrain"}}
+	}
+	location := "workers?" + asked.Encode()
 	if len(workers) == 1 {
-		location = "worker?" + url.Values{"name": workers, "nth": {cmp.Or(nth, "1")}}.Encode()
+		asked.Del("state")
+		asked["name"], asked["nth"] = workers, []string{cmp.Or(nth, "1")}
+		location = "worker?" + asked.Encode()
 	}
 	redirect(w, location)
 }

@@ -210,6 +210,7 @@ type timeline struct {
 	Bars        []timelineBar // the oldest first
 	Longest     time.Duration
 	MostStarts  int
+	Quiet       int // terms that are left out
 	First, Last api.TermRow
 }
 
@@ -218,7 +219,8 @@ type timelineBar struct {
 	Phases, Starts []segment
 }
 
-// timelineOf returns the plot of terms, the newest first.
+// timelineOf returns the plot of terms, the newest first. The bars fill its width, and become
+// wider if they are few.
 func timelineOf(rows []api.TermRow) *timeline {
 	rows = rows[:min(len(rows), timelineTerms)]
 	if len(rows) == 0 {
@@ -229,10 +231,12 @@ func timelineOf(rows []api.TermRow) *timeline {
 		stats := &rows[i].Stats
 		t.Longest, t.MostStarts = max(t.Longest, stats.Total), max(t.MostStarts, stats.Adds)
 	}
-	const pitch = timelineWidth / timelineTerms
+	pitch := timelineWidth / len(rows)
+	width := min(pitch-2, 24)
 	for i, row := range slices.Backward(rows) {
 		stats := &row.Stats
-		x := timelineWidth - (i+1)*pitch
+		x := timelineWidth - (i+1)*pitch + (pitch-2-width)/2
+		t.Quiet += row.Quiet
 		b := timelineBar{Title: termTitle(row)}
 		y := timelineHeight
 		for _, phase := range []struct {
@@ -241,16 +245,17 @@ func timelineOf(rows []api.TermRow) *timeline {
 		}{{"list", stats.Listing}, {"plan", stats.Planning}, {"write", stats.Writing}} {
 			if height := scaled(phase.took, t.Longest, timelineHeight-6); height > 0 {
 				y -= height
-				b.Phases = append(b.Phases, segment{phase.class, x, y, pitch - 2, height})
+				b.Phases = append(b.Phases, segment{phase.class, x, y, width, height})
 			}
 		}
 		if stats.Adds > 0 {
 			starts, fewest := scaled(stats.Adds, t.MostStarts, startsHeight), scaled(stats.LowerBound, t.MostStarts, startsHeight)
-			b.Starts = append(b.Starts, segment{"starts", x, startsHeight - starts, 4, starts})
-			b.Starts = append(b.Starts, segment{"fewest", x + 4, startsHeight - fewest, 2, fewest})
+			wide := width * 2 / 3
+			b.Starts = append(b.Starts, segment{"starts", x, startsHeight - starts, wide, starts})
+			b.Starts = append(b.Starts, segment{"fewest", x + wide, startsHeight - fewest, width - wide, fewest})
 		}
 		if stats.Instances.Missing > 0 {
-			b.Starts = append(b.Starts, segment{"missing", x, startsHeight + 3, pitch - 2, missingHeight})
+			b.Starts = append(b.Starts, segment{"missing", x, startsHeight + 3, width, missingHeight})
 		}
 		t.Bars = append(t.Bars, b)
 	}

@@ -64,24 +64,29 @@ func TestPages_Nothing(t *testing.T) {
 // A worker's page has the changes of its state, each with its term and why.
 func TestD2_UpsAndDowns(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		f := newFleet(t, 2, 4, options{orchestrator.WithMaxLoss(1)})
+		f := newFleet(t, 3, 6, options{orchestrator.WithMaxMoves(0)})
 		f.terms(1)
 		require.NotContains(t, f.shown("/worker?name=w1"), "Ups and downs")
 		for range 30 {
-			f.Cut("w1")
+			require.NoError(t, f.DrainWorker("w1"))
 			f.terms(1)
-			f.Heal()
+			require.NoError(t, f.UndrainWorker("w1"))
 			f.terms(1)
 		}
+		f.Cut("w1")
+		f.terms(1)
 		detail := get[api.WorkerDetail](t, f.dashboard, "/api/v1/worker?name=w1")
-		require.Equal(t, 60, detail.EventsTotal)
+		require.Equal(t, 61, detail.EventsTotal)
 		require.Len(t, detail.Events, 50)
-		require.Equal(t, orchestrator.Answering, detail.Events[0].After.State)
-		require.Contains(t, detail.Events[1].Err, "the worker is cut off")
-		require.Equal(t, detail.Events[0].Start, detail.Events[1].Start.Add(time.Second))
+		down := detail.Events[0]
+		require.Equal(t, uint64(62), down.Term.Number)
+		require.Equal(t, orchestrator.Silent, down.After.State)
+		require.Contains(t, down.Err, "the worker is cut off")
+		require.Equal(t, down.Start, detail.Events[1].Start.Add(time.Second))
+		require.True(t, detail.Events[1].Before.Draining)
 		shown := f.shown("/worker?name=w1")
-		require.Contains(t, shown, " of 60 changes of its state</caption>")
-		require.Contains(t, shown, `number=61&amp;epoch=7">term 61</a>`)
+		require.Contains(t, shown, " of 61 changes of its state</caption>")
+		require.Contains(t, shown, `number=62&amp;epoch=7">term 62</a>`)
 	})
 }
 
@@ -142,10 +147,11 @@ func TestD22_DrainForm(t *testing.T) {
 		require.Empty(t, drained)
 		w := f.post(url.Values{"worker": {"w2"}}, "same-origin")
 		require.Equal(t, http.StatusSeeOther, w.Code)
-		require.Equal(t, "worker?name=w2&nth=1", w.Header().Get("Location"))
-		require.Equal(t, http.StatusOK, serve(f.dashboard, request(http.MethodGet, "/"+w.Header().Get("Location"))).Code)
+		require.Equal(t, "worker?asked=drain&name=w2&nth=1", w.Header().Get("Location"))
+		require.Contains(t, f.shown("/"+w.Header().Get("Location")), "The drain was accepted.")
 		w = f.post(url.Values{"worker": {"w1", "w2"}, "undrain": {"true"}}, "same-origin")
-		require.Equal(t, "workers?state=draining", w.Header().Get("Location"))
+		require.Equal(t, "workers?asked=undrain", w.Header().Get("Location"))
+		require.Contains(t, f.shown("/workers?asked=drain&state=draining"), "The drains were accepted.")
 		require.Equal(t, []string{"+w2", "-w1", "-w2"}, drained)
 
 		drained = nil

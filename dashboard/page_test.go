@@ -530,6 +530,22 @@ func TestCells(t *testing.T) {
 	require.Nil(t, cellsOf(nil))
 }
 
+// The bars of the timeline fill its width, however many terms there are.
+func TestTimeline(t *testing.T) {
+	rows := newSample(12, numbered).terms
+	for _, n := range []int{1, 2, 7, 119, 120} {
+		plot := timelineOf(rows[:n])
+		require.Len(t, plot.Bars, n)
+		pitch := timelineWidth / n
+		first, last := plot.Bars[0].Phases[0], plot.Bars[n-1].Phases[0]
+		require.Less(t, first.X, pitch+n)
+		require.Greater(t, last.X+last.Width, timelineWidth-pitch)
+		require.LessOrEqual(t, last.X+last.Width, timelineWidth)
+	}
+	require.Equal(t, 30, timelineOf(rows[:5]).Quiet)
+	require.Nil(t, timelineOf(nil))
+}
+
 // The page of a task says which term brought it to each worker, as far as the history knows.
 func TestD14_WhyHere(t *testing.T) {
 	on := api.WorkerReason{Worker: api.Name{Name: "w2"}, Has: true, Reason: orchestrator.ReasonStays}

@@ -40,7 +40,7 @@ func workerStates() []string {
 }
 func workerOrders() []string { return []string{"name", "tasks"} }
 func waitingKinds() []orchestrator.WaitingKind {
-	return []orchestrator.WaitingKind{"any", orchestrator.WaitingUnplaced, orchestrator.WaitingFailing, orchestrator.WaitingHeld, orchestrator.WaitingStaying}
+	return []orchestrator.WaitingKind{"any", "missing", orchestrator.WaitingUnplaced, orchestrator.WaitingFailing, orchestrator.WaitingHeld, orchestrator.WaitingStaying}
 }
 
 // grouped returns a whole number with separators between the thousands.

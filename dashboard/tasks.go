@@ -126,11 +126,11 @@ func (v *termView[W, T]) taskName(task T) api.Name { return v.taskKey(task).name
 // taskList returns the tasks that the query selects.
 func (v *view[W, T]) taskList(q *query) (api.Tasks, *api.Error) {
 	table, contains := v.tasks(), printable(q.text("q"))
-	kind := orchestrator.WaitingKind(q.oneOf("waiting", "any", "held", "staying", "unplaced", "failing"))
+	kind := orchestrator.WaitingKind(q.oneOf("waiting", "any", "missing", "held", "staying", "unplaced", "failing"))
 	waits := make(map[T]bool)
 	if kind != "" {
 		for i := range v.plan.Waiting {
-			if w := &v.plan.Waiting[i]; kind == "any" || w.Kind() == kind {
+			if w := &v.plan.Waiting[i]; kind == "any" || w.Kind() == kind || kind == "missing" && isMissing(w) {
 				waits[w.Task] = true
 			}
 		}
@@ -147,6 +147,11 @@ func (v *view[W, T]) taskList(q *query) (api.Tasks, *api.Error) {
 	out := api.Tasks{Header: v.header()}
 	out.Tasks, out.Page = page(p, table.expected+len(table.unexpected), v.taskRows(p.selected()))
 	return out, q.err
+}
+
+// isMissing reports whether waiting instances neither run nor are held.
+func isMissing[W, T comparable](w *orchestrator.Waiting[W, T]) bool {
+	return w.Kind() == orchestrator.WaitingUnplaced || w.Kind() == orchestrator.WaitingFailing
 }
 
 // taskRows returns the rows of some tasks. It takes a look-up in a map for each task of each
@@ -175,7 +180,7 @@ func (v *view[W, T]) taskRows(tasks []keyed[orchestrator.Task[T]]) []api.Task {
 		if row == nil {
 			continue
 		}
-		if kind := w.Kind(); kind == orchestrator.WaitingUnplaced || kind == orchestrator.WaitingFailing {
+		if isMissing(w) {
 			row.Missing += w.Instances
 		}
 		if row.WaitingTotal++; row.WaitingTotal <= mostNames {

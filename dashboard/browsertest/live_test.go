@@ -1,6 +1,7 @@
 package browsertest
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -9,6 +10,8 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/dashboard"
 )
 
 // shownTerm is the number of the term that a page shows.
@@ -148,4 +151,43 @@ func TestD12_ServerGone(t *testing.T) {
 	f.term(1)
 	p.wait("!" + said)
 	f.refresh(p)
+}
+
+// A worker is drained from the page that says what that would do: the verdict comes true, and
+// the worker's page follows until it is empty. Then the drain ends on that page.
+func TestD16_DrainFromWhatIf(t *testing.T) {
+	t.Parallel()
+	var f *fleet[string, string]
+	f = newFleet[string, string](t, []string{"w1", "w2", "w3"}, dashboard.WithDrain(
+		func(_ context.Context, worker string) error { return f.DrainWorker(worker) },
+		func(_ context.Context, worker string) error { return f.UndrainWorker(worker) },
+	))
+	for i := range 6 {
+		require.NoError(t, f.AddTask(fmt.Sprint("t", i)))
+	}
+	f.term(1)
+	p := open(t, f.url)
+	press := func(answer string) {
+		p.do(chromedp.Click(chromedp.CSS(`main form[action="drain"] button`)))
+		p.wait(`location.pathname == "/worker" && document.querySelector("main").innerText.includes("` + answer + `")`)
+	}
+	const text = `document.querySelector("main").innerText`
+	p.visit(f.url + "worker?name=w2")
+	p.do(chromedp.Click(chromedp.CSS(`main a[href="what-if?drain=w2"]`)))
+	p.wait(text + `.includes("The next term would move 2 instances, with the fewest starts possible; each open worker would have 3 tasks.")`)
+	require.Equal(t, "Drain it", eval[string](p, `document.querySelector("main form[action=drain] button").innerText`))
+	require.Empty(t, f.LastPlan().Changes[6:], "nothing was changed")
+
+	press("The drain was accepted.")
+	f.refresh(p)
+	p.wait(text + `.includes("It has no tasks.") && ` + text + `.includes("It drains:") && !` + text + `.includes("accepted")`)
+	require.Len(t, f.LastPlan().Changes, 2)
+	p.visit(f.url)
+	require.Equal(t, "All 6 instances run. 1 draining worker is empty.", eval[string](p, `document.querySelector("h1").innerText`))
+
+	p.visit(f.url + "worker?name=w2")
+	press("The end of the drain was accepted.")
+	f.refresh(p)
+	p.wait(text + `.includes("2 tasks") && !` + text + `.includes("drain was accepted")`)
+	require.False(t, eval[bool](p, text+`.includes("It drains:")`))
 }
