@@ -11,7 +11,10 @@ type Disk interface {
 // WithDisk passes the writes of a ring's log to d first.
 func WithDisk(d Disk) Option {
 	return func(c *config) error {
-		c.disk = testDisk{d: d}
+		c.openFile = func(path string) (file, int64, error) {
+			f, size, err := openFile(path)
+			return testFile{f, d}, size, err
+		}
 		return nil
 	}
 }
@@ -22,16 +25,6 @@ func WithQueue(n int) Option {
 		c.queue = n
 		return nil
 	}
-}
-
-type testDisk struct {
-	osDisk
-	d Disk
-}
-
-func (t testDisk) Open(path string) (file, int64, error) {
-	f, size, err := t.osDisk.Open(path)
-	return testFile{f, t.d}, size, err
 }
 
 type testFile struct {
@@ -57,6 +50,12 @@ func (f testFile) Truncate(size int64) error {
 	return f.file.Truncate(size)
 }
 
+// Put records a term.
+func (r *Ring) Put(t *Term, rows ...WorkerRow) { r.record(t, rows) }
+
+// Kept returns the numbers of workers and of removals that the ring keeps.
+func (r *Ring) Kept() (workers, removals int) { return len(r.workers), len(r.gone) }
+
 // Shown returns the term without what depends on the ring that has it.
 func (t *Term) Shown() Term {
 	c := *t
@@ -71,6 +70,7 @@ func Text(name string) string { return text(name) }
 const (
 	KeptChanges = keptChanges
 	KeptPoints  = keptPoints
+	KeptGone    = keptGone
 	LongestLine = longestLine
 	LongestText = longestText
 )

@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -28,8 +29,8 @@ type line struct {
 	Format  string `json:"format,omitempty"`
 	Version int    `json:"version,omitempty"`
 
-	// Missed counts the terms before Term that could not be written. Workers has their
-	// workers too.
+	// Missed counts the terms between the line before and this one that are not in the log.
+	// Workers has their workers too.
 	Missed  int         `json:"missed,omitempty"`
 	Term    *Term       `json:"term,omitempty"`
 	Workers []WorkerRow `json:"workers,omitempty"`
@@ -70,22 +71,18 @@ type LogStatus struct {
 	Missed int
 }
 
-// logWriter writes a log. Its queue is bounded. What does not fit into it is counted, and
-// the workers of these terms are in the line of the next one.
+// logWriter writes a log. Its queue is bounded. Terms that do not fit into it are counted,
+// and the next line has all workers.
 type logWriter struct {
 	cfg    *config
-	disk   disk
 	wake   chan struct{} // holds a value after the queue, dropped or closed has changed
 	done   chan struct{} // closed when the goroutine has returned
 	logger *slog.Logger
 
-	mu     sync.Mutex // guards the following, and is not held during a write
-	queue  []line
-	weight int // of the queue
-	missed struct {
-		terms int
-		rows  map[string]WorkerRow
-	}
+	mu      sync.Mutex // guards the following, and is not held during a write
+	queue   []line
+	weight  int                // of the queue
+	missed  int                // terms since the last line of the queue
 	dropped *orchestrator.Term // the first that did not fit; nil when it is logged
 	status  LogStatus
 	closed  bool
@@ -99,14 +96,6 @@ type logWriter struct {
 	buf   bytes.Buffer
 }
 
-// disk is the file system.
-type disk interface {
-	// Open opens a file for appending, and creates it if it does not exist.
-	Open(path string) (f file, size int64, err error)
-	Rename(from, to string) error
-	Remove(path string) error
-}
-
 type file interface {
 	io.ReaderAt
 	io.Writer
@@ -117,7 +106,7 @@ type file interface {
 // newLogWriter opens the file and starts the goroutine.
 func newLogWriter(cfg *config) (*logWriter, error) {
 	w := &logWriter{
-		cfg: cfg, disk: cfg.disk, logger: cfg.logger,
+		cfg: cfg, logger: cfg.logger,
 		wake: make(chan struct{}, 1), done: make(chan struct{}), rows: make(map[string]WorkerRow),
 	}
 	if err := w.open(); err != nil {
@@ -127,50 +116,37 @@ func newLogWriter(cfg *config) (*logWriter, error) {
 	return w, nil
 }
 
-// put queues a line. It never waits for the disk.
-func (w *logWriter) put(l line) {
+// put queues a line. It never waits for the disk. Quiet terms that do not fit are counted by
+// a later line. all returns all workers at the end of the line's term.
+func (w *logWriter) put(l line, all func() []WorkerRow) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
 		return
 	}
 	most := w.cfg.queue
-	if w.missed.terms > 0 {
+	if w.missed > 0 {
 		most /= 2 // one gap in the log, instead of many
 	}
-	if w.weight+l.weight() > most && len(w.queue) > 0 {
-		w.drop(&l)
-		return
-	}
-	if m := &w.missed; m.terms > 0 && l.Term != nil {
-		for _, row := range l.Workers {
-			m.rows[row.Name] = row
+	switch {
+	case w.weight+l.weight() <= most || len(w.queue) == 0:
+		w.add(l, all)
+	case l.Term != nil:
+		if w.missed++; w.missed == 1 {
+			w.dropped = &l.Term.Stats.Term
 		}
-		l.Missed, l.Workers = m.terms, sortedRows(m.rows)
-		m.terms, m.rows = 0, nil
+		w.status.Missed++
+	}
+	w.signal() // in any case, so that a write that failed is tried again
+}
+
+// add adds a line to the queue. The caller holds mu.
+func (w *logWriter) add(l line, all func() []WorkerRow) {
+	if w.missed > 0 {
+		l.Missed, l.Workers, w.missed = w.missed, all(), 0
 	}
 	w.queue = append(w.queue, l)
 	w.weight += l.weight()
-	w.signal()
-}
-
-// drop counts a line that does not fit. Quiet terms are counted by a later line. The
-// caller holds mu.
-func (w *logWriter) drop(l *line) {
-	w.signal() // it tries again
-	if l.Term == nil {
-		return
-	}
-	m := &w.missed
-	if m.terms == 0 {
-		m.rows = make(map[string]WorkerRow)
-		w.dropped = &l.Term.Stats.Term
-	}
-	m.terms++
-	w.status.Missed++
-	for _, row := range l.Workers {
-		m.rows[row.Name] = row
-	}
 }
 
 func (w *logWriter) signal() {
@@ -180,24 +156,22 @@ func (w *logWriter) signal() {
 	}
 }
 
-// sortedRows returns rows in the order of their names.
-func sortedRows(rows map[string]WorkerRow) []WorkerRow {
-	sorted := make([]WorkerRow, 0, len(rows))
-	for _, row := range rows {
-		sorted = append(sorted, row)
-	}
-	slices.SortFunc(sorted, func(a, b WorkerRow) int { return compareNames(&a, &b) })
-	return sorted
-}
+func byName(a, b WorkerRow) int { return cmp.Compare(a.Name, b.Name) }
 
-// close writes what is queued, and closes the file.
-func (w *logWriter) close() error {
+// finish queues the last line, which has the quiet terms if there are some. After that,
+// put does nothing.
+func (w *logWriter) finish(quiet Quiet, all func() []WorkerRow) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	var l line
+	if quiet.Terms > 0 {
+		l.Quiet = &quiet
+	}
+	if l.Quiet != nil || w.missed > 0 {
+		w.add(l, all)
+	}
 	w.closed = true
 	w.signal()
-	w.mu.Unlock()
-	<-w.done
-	return w.state().Err
 }
 
 func (w *logWriter) state() LogStatus {
@@ -280,6 +254,9 @@ func (w *logWriter) write(l line) error {
 	if err := w.open(); err != nil {
 		return err
 	}
+	if l.Missed > 0 {
+		l.Workers = w.differing(l.Workers)
+	}
 	if err := w.encode(l); err != nil {
 		return err
 	}
@@ -294,7 +271,7 @@ func (w *logWriter) write(l line) error {
 	n, err := w.file.Write(w.buf.Bytes())
 	if err != nil {
 		if w.file.Truncate(w.size) != nil {
-			w.size, w.cut = w.size+int64(n), w.cut || n > 0
+			return w.abandon(err) // the next write looks at what is there
 		}
 		return err
 	}
@@ -310,6 +287,22 @@ func (w *logWriter) write(l line) error {
 	return nil
 }
 
+// differing returns those of all workers that differ from those in the file, and the ones
+// in the file that were removed.
+func (w *logWriter) differing(all []WorkerRow) (rows []WorkerRow) {
+	gone := maps.Clone(w.rows)
+	for _, row := range all {
+		if gone[row.Name] != row {
+			rows = append(rows, row)
+		}
+		delete(gone, row.Name)
+	}
+	for _, row := range slices.SortedFunc(maps.Values(gone), byName) {
+		rows = append(rows, WorkerRow{Name: row.Name, Removed: true})
+	}
+	return rows
+}
+
 // encode puts a line into the buffer, with the header and all workers before it if the
 // file has none of this process.
 func (w *logWriter) encode(l line) error {
@@ -319,7 +312,7 @@ func (w *logWriter) encode(l line) error {
 	}
 	if !w.begun {
 		w.buf.WriteString(header())
-		if err := w.encodeRows(sortedRows(w.rows)); err != nil {
+		if err := w.encodeRows(slices.SortedFunc(maps.Values(w.rows), byName)); err != nil {
 			return err
 		}
 	}
@@ -358,7 +351,7 @@ func (w *logWriter) open() error {
 	if w.file != nil {
 		return nil
 	}
-	f, size, err := w.disk.Open(w.cfg.path)
+	f, size, err := w.cfg.openFile(w.cfg.path)
 	if err != nil {
 		return err
 	}
@@ -390,55 +383,62 @@ func (w *logWriter) open() error {
 
 // abandon closes the file after an error, which it returns.
 func (w *logWriter) abandon(err error) error {
-	_ = w.file.Close() // nothing was written
+	_ = w.file.Close() // the other error says more
 	w.file = nil
 	return err
 }
 
-// rotate renames the files and begins a new one.
+// rotate renames the files and begins a new one. Files move only up to the first name that
+// is free, so that another attempt after a failed rename overwrites none.
 func (w *logWriter) rotate() error {
 	err := w.file.Close()
 	w.file = nil
 	if err != nil {
 		return err
 	}
-	name := func(i int) string {
-		if i == 0 {
-			return w.cfg.path
-		}
-		return w.cfg.path + "." + strconv.Itoa(i)
-	}
-	for i := w.cfg.files - 1; i > 0; i-- {
-		if err := w.disk.Rename(name(i-1), name(i)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	name := func(i int) string { return fileName(w.cfg.path, i) }
+	free := 1
+	for free < w.cfg.files-1 && exists(name(free)) {
+		free++
 	}
 	if w.cfg.files == 1 {
-		if err := w.disk.Remove(w.cfg.path); err != nil {
-			return err
-		}
+		err, free = os.Remove(w.cfg.path), 0
+	}
+	for i := free; i > 0 && err == nil; i-- {
+		err = os.Rename(name(i-1), name(i))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // path was removed
+		return err
 	}
 	return w.open()
 }
 
-// osDisk is the file system of the operating system.
-type osDisk struct{}
+// fileName returns the name of the rotated file with a number, or of the log for 0.
+func fileName(path string, number int) string {
+	if number == 0 {
+		return path
+	}
+	return path + "." + strconv.Itoa(number)
+}
 
-func (osDisk) Open(path string) (file, int64, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, mode)
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// openFile opens a file for appending, and creates it if it does not exist.
+func openFile(path string) (f file, size int64, err error) {
+	opened, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, mode)
 	if err != nil {
 		return nil, 0, err
 	}
-	info, err := f.Stat()
+	info, err := opened.Stat()
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%s: not a regular file", path)
 	}
 	if err != nil {
-		_ = f.Close() // nothing was written
+		_ = opened.Close() // nothing was written
 		return nil, 0, err
 	}
-	return f, info.Size(), nil
+	return opened, info.Size(), nil
 }
-
-func (osDisk) Rename(from, to string) error { return os.Rename(from, to) }
-func (osDisk) Remove(path string) error     { return os.Remove(path) }

@@ -256,6 +256,13 @@ func (d *fullDisk) set(full bool) {
 	d.full = full
 }
 
+// repair makes everything succeed.
+func (d *fullDisk) repair() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.full, d.noTrunc = false, false
+}
+
 // TestD3_FullDisk fills the disk. The ring continues, and the log has every term once there
 // is room again.
 func TestD3_FullDisk(t *testing.T) {
@@ -349,11 +356,132 @@ func TestD3_FullQueue(t *testing.T) {
 		replayed, err := history.Open(path)
 		require.NoError(t, err)
 		require.Len(t, replayed.Notes(), 1)
-		require.Contains(t, replayed.Notes()[0], fmt.Sprintf("%d terms before", f.ring.LogStatus().Missed))
+		require.Contains(t, replayed.Notes()[0], fmt.Sprintf("%d terms after", f.ring.LogStatus().Missed))
 		require.Equal(t, f.ring.View().Workers(), replayed.View().Workers())
 		live, _ := f.ring.View().Last()
 		last, _ := replayed.View().Last()
 		require.Equal(t, live, last)
+	})
+}
+
+// TestD3_ChurnOnFullDisk adds and removes workers while the disk is full. What waits does not
+// grow with their names, and the log says how many terms it lacks, also if none follows.
+func TestD3_ChurnOnFullDisk(t *testing.T) {
+	for _, after := range []string{"a term", "quiet terms", "nothing"} {
+		t.Run(after, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "log")
+			disk := &fullDisk{}
+			inBubble(t, logged(path, history.WithDisk(disk), history.WithQueue(1)), workers, tasks, func(t *testing.T, f *fleet) {
+				f.terms(2)
+				synctest.Wait()
+				disk.set(true)
+				for i := range 30 {
+					name := fmt.Sprintf("name-%d.", i)
+					f.Start(name)
+					require.NoError(t, f.AddWorker(name))
+					f.terms(1)
+					f.RemoveWorker(name)
+					f.terms(1)
+				}
+				f.RemoveWorker(workers[0])
+				f.terms(1)
+				synctest.Wait()
+				missed := f.ring.LogStatus().Missed
+				require.Greater(t, missed, 30)
+				if after == "quiet terms" {
+					f.terms(3)
+					missed = f.ring.LogStatus().Missed
+				}
+				disk.set(false)
+				if after == "a term" {
+					f.RemoveTask(tasks[0]) // tries what waits again
+					f.terms(1)
+					synctest.Wait()
+					missed = f.ring.LogStatus().Missed
+					require.NoError(t, f.AddTask(tasks[0]))
+					f.terms(1)
+				}
+				require.NoError(t, f.ring.Close())
+				require.Equal(t, history.LogStatus{Missed: missed}, f.ring.LogStatus())
+
+				replayed, err := history.Open(path)
+				require.NoError(t, err)
+				require.Len(t, replayed.Notes(), 1, replayed.Notes())
+				require.Contains(t, replayed.Notes()[0], fmt.Sprintf("%d terms after term", missed))
+				live, kept := show(f.ring.View(), workers, tasks), show(replayed.View(), workers, tasks)
+				require.Equal(t, live.Workers, kept.Workers)
+				require.Equal(t, live.Quiet[0], kept.Quiet[0])
+				text, err := os.ReadFile(path)
+				require.NoError(t, err)
+				require.NotContains(t, string(text), "name-20.")
+			})
+		})
+	}
+}
+
+// TestD19_CutHeader fills the disk within the header, and the file cannot be truncated.
+func TestD19_CutHeader(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	disk := &fullDisk{full: true, room: 20, noTrunc: true}
+	inBubble(t, logged(path, history.WithDisk(disk)), workers, tasks, func(t *testing.T, f *fleet) {
+		f.terms(2)
+		synctest.Wait()
+		require.ErrorIs(t, f.ring.LogStatus().Err, errFull)
+		disk.set(false)
+		f.RemoveTask(tasks[0])
+		f.terms(1)
+		synctest.Wait()
+		require.Error(t, f.ring.LogStatus().Err, "the file cannot be truncated")
+		disk.repair()
+		require.NoError(t, f.ring.Close())
+		replayed, err := history.Open(path)
+		require.NoError(t, err)
+		require.Empty(t, replayed.Notes())
+		require.Equal(t, show(f.ring.View(), workers, tasks), show(replayed.View(), workers, tasks))
+	})
+}
+
+// TestD19_RotationWithFreeName rotates files of which one is missing, as after a rename that
+// failed. None is overwritten.
+func TestD19_RotationWithFreeName(t *testing.T) {
+	path := write(t, map[string]string{
+		"log.3": header + term(11), "log.2": header + term(12), "log": header + term(13) + strings.Repeat("\n", 100_000),
+	})
+	ring := func() (*history.Ring, error) { return history.New(history.WithFile(path, 90_000, 4)) }
+	inBubble(t, ring, workers, tasks, func(_ *testing.T, f *fleet) { f.terms(1) })
+	replayed, err := history.Open(path)
+	require.NoError(t, err)
+	require.Equal(t, []uint64{11, 12, 13, 1}, numbers(replayed))
+}
+
+// TestD19_RotationFails puts a directory in the way of a rotation. Nothing is lost, and the
+// log continues once it is removed.
+func TestD19_RotationFails(t *testing.T) {
+	path := write(t, map[string]string{"log": header + term(11) + strings.Repeat("\n", 100_000), "log.1/x": ""})
+	var log logs
+	ring := func() (*history.Ring, error) {
+		return history.New(history.WithFile(path, 90_000, 2), history.WithLogger(log.logger()))
+	}
+	inBubble(t, ring, workers, tasks, func(t *testing.T, f *fleet) {
+		for range 3 { // each tries again
+			f.RemoveTask(tasks[0])
+			f.terms(1)
+			require.NoError(t, f.AddTask(tasks[0]))
+			f.terms(1)
+		}
+		synctest.Wait()
+		require.ErrorContains(t, f.ring.LogStatus().Err, "log.1")
+		require.Equal(t, 1, log.count("history log not written, will retry"))
+		replayed, err := history.Open(path)
+		require.NoError(t, err)
+		require.Equal(t, []uint64{11}, numbers(replayed))
+
+		require.NoError(t, os.RemoveAll(path+".1"))
+		require.NoError(t, f.ring.Close())
+		replayed, err = history.Open(path)
+		require.NoError(t, err)
+		require.Empty(t, replayed.Notes())
+		require.Equal(t, append([]uint64{11}, numbers(f.ring)...), numbers(replayed))
 	})
 }
 

@@ -5,6 +5,7 @@ package history
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/f8949c05/orchestrator"
 )
 
 const (
@@ -39,10 +42,18 @@ func checkHeader(start []byte) error {
 		return errCutHeader
 	}
 	var l line
-	if !ended || json.Unmarshal(first, &l) != nil || l.Format != format {
+	if !ended || json.Unmarshal(first, &l) != nil {
 		return ErrFormat
 	}
-	if l.Version != version {
+	return l.checkFormat()
+}
+
+// checkFormat checks a line that is a header.
+func (l *line) checkFormat() error {
+	switch {
+	case l.Format != format:
+		return ErrFormat
+	case l.Version != version:
 		return fmt.Errorf("%w: its version is %d, not %d", errVersion, l.Version, version)
 	}
 	return nil
@@ -52,10 +63,11 @@ func checkHeader(start []byte) error {
 // ones, path.1 being the newest of them. It reads them once, in memory that is bounded
 // whatever is in them, and leaves them as they are. A process may be writing them.
 //
-// Lines that are damaged or cut are left out, as are rotated files of another version;
-// [Ring.Notes] has them. Open returns [ErrFormat] if the file at path is not a log of this
-// version, and an error if all files are empty or one cannot be read. [WithFile] is not an
-// option of Open, and [Ring.Close] does nothing.
+// Lines that are damaged or cut are left out, as are rotated files of another version or
+// that cannot be read; [Ring.Notes] has them, and the gaps of a log that could not be
+// written. Open returns [ErrFormat] if the file at path is not a log of this version, and an
+// error if it cannot be read or if no file has a header. [WithFile] is not an option of
+// Open, and [Ring.Close] does nothing.
 func Open(path string, opts ...Option) (*Ring, error) {
 	r, err := newRing(config{terms: openTerms, changes: openChanges}, opts)
 	if err != nil {
@@ -64,96 +76,39 @@ func Open(path string, opts ...Option) (*Ring, error) {
 	if r.cfg.path != "" {
 		return nil, invalid("WithFile: not an option of Open")
 	}
-	files, err := openFiles(path)
-	if err != nil {
-		return nil, err
-	}
 	rd := reader{ring: r}
-	for _, f := range slices.Backward(files) {
-		switch e := rd.file(f); {
-		case errors.Is(e, ErrFormat) && f.Name() != path:
-			rd.note("%v", e)
-		default:
-			err = errors.Join(err, e)
-		}
-		err = errors.Join(err, f.Close())
-	}
+	files, err := rd.open(path)
 	if err != nil {
 		return nil, err
 	}
-	if !rd.found {
-		return nil, fmt.Errorf("%s: empty: no term has been recorded", path)
+	var errs []error
+	for _, f := range slices.Backward(files) {
+		err = rd.file(f)
+		if err != nil && f.Name() != path {
+			rd.note("%v", err)
+		}
+		errs = append(errs, err)
+		_ = f.Close() // it was read
 	}
-	if rd.more > 0 {
+	switch {
+	case err != nil && files[0].Name() == path:
+		return nil, err
+	case !rd.found:
+		return nil, cmp.Or(errors.Join(errs...), fmt.Errorf("%s: empty: no term has been recorded", path))
+	case rd.more > 0:
 		r.notes = append(r.notes, fmt.Sprintf("and %d more", rd.more))
 	}
 	r.closed = true
 	return r, nil
 }
 
-// openFiles opens the files of a log, the newest first. It opens them before any is read,
-// so that a rotation in between loses none.
-func openFiles(path string) (files []*os.File, err error) {
-	defer func() {
-		if err != nil {
-			for _, f := range files {
-				_ = f.Close() // it was not read
-			}
-		}
-	}()
-	add := func(name string) error {
-		f, err := os.Open(name)
-		if err != nil {
-			return err
-		}
-		files = append(files, f)
-		return nil
-	}
-	missing := add(path)
-	if missing != nil && !errors.Is(missing, fs.ErrNotExist) {
-		return files, missing
-	}
-	entries, err := os.ReadDir(filepath.Dir(path))
-	if err != nil {
-		return files, err
-	}
-	var numbers []int
-	for _, e := range entries {
-		suffix, ok := strings.CutPrefix(e.Name(), filepath.Base(path)+".")
-		if n, err := strconv.Atoi(suffix); ok && err == nil && n > 0 && strconv.Itoa(n) == suffix {
-			numbers = append(numbers, n)
-		}
-	}
-	slices.Sort(numbers)
-	for _, n := range numbers {
-		if err := add(path + "." + strconv.Itoa(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return files, err
-		}
-		if len(files) > 1 && sameFile(files[len(files)-1], files[len(files)-2]) { // renamed meanwhile
-			err = files[len(files)-1].Close()
-			files = files[:len(files)-1]
-			if err != nil {
-				return files, err
-			}
-		}
-	}
-	if len(files) == 0 {
-		return nil, missing
-	}
-	return files, nil
-}
-
-func sameFile(a, b *os.File) bool {
-	x, errX := a.Stat()
-	y, errY := b.Stat()
-	return errX == nil && errY == nil && os.SameFile(x, y)
-}
-
 // reader fills a ring with the lines of files.
 type reader struct {
-	ring  *Ring
-	found bool // a file with a header
-	more  int  // notes beyond mostNotes
+	ring    *Ring
+	found   bool // a file with a header
+	last    orchestrator.Term
+	foreign bool // the lines are those of another format or version
+	more    int  // notes beyond mostNotes
 }
 
 // note records a defect.
@@ -163,6 +118,49 @@ func (rd *reader) note(format string, args ...any) {
 		return
 	}
 	rd.ring.notes = append(rd.ring.notes, fmt.Sprintf(format, args...))
+}
+
+// open opens the files of a log, the newest first. It opens them before any is read, so that
+// a rotation in between loses none.
+func (rd *reader) open(path string) (files []*os.File, err error) {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	numbers := []int{0}
+	for _, e := range entries {
+		suffix, ok := strings.CutPrefix(e.Name(), filepath.Base(path)+".")
+		if n, err := strconv.Atoi(suffix); ok && err == nil && n > 0 && strconv.Itoa(n) == suffix {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	for _, n := range numbers {
+		f, e := os.Open(fileName(path, n))
+		switch missing := errors.Is(e, fs.ErrNotExist); {
+		case n == 0 && missing:
+			err = e
+		case n == 0 && e != nil:
+			return nil, e
+		case missing: // it was removed
+		case e != nil:
+			rd.note("%v", e)
+		case len(files) > 0 && sameFile(f, files[len(files)-1]): // it was renamed
+			_ = f.Close() // it was not read
+		default:
+			files = append(files, f)
+		}
+	}
+	if len(files) > 0 {
+		err = nil
+	}
+	return files, err
+}
+
+func sameFile(a, b *os.File) bool {
+	x, errX := a.Stat()
+	y, errY := b.Stat()
+	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
 // file reads a file. It returns [ErrFormat] if the file is not a log of this version, and
@@ -223,7 +221,7 @@ func readLine(in *bufio.Reader, buf []byte) (_ []byte, whole, short bool, err er
 	return buf, whole, short, err
 }
 
-// line adds a line to the ring.
+// line adds a line to the ring, which no other goroutine has yet.
 func (rd *reader) line(text []byte) error {
 	if len(text) == 0 {
 		return nil // a cut line was ended
@@ -236,23 +234,36 @@ func (rd *reader) line(text []byte) error {
 		return err
 	}
 	if l.Format != "" {
-		rd.ring.begin()
+		err := l.checkFormat()
+		if rd.foreign = err != nil; !rd.foreign {
+			rd.ring.begin()
+		}
+		return err
+	}
+	if rd.foreign {
 		return nil
 	}
 	if err := l.check(); err != nil {
 		return err
 	}
-	if l.Missed > 0 && l.Term != nil {
-		rd.note("%d terms before term %d were not written", l.Missed, l.Term.Stats.Term.Number)
+	if l.Missed > 0 {
+		rd.note("%d terms after term %d were not written", l.Missed, rd.last.Number)
 	}
 	switch {
 	case l.Term != nil:
+		is, last := l.Term.Stats.Term, rd.last
+		if rd.last = is; is.Compare(last) <= 0 && !rd.ring.restart && last.Number > 0 {
+			rd.note("term %d of epoch %d is after term %d of epoch %d: two processes wrote the log", is.Number, is.Epoch, last.Number, last.Epoch)
+		}
 		l.Term.bytes = len(text)
 		rd.ring.add(l.Term, l.Workers)
-	case l.Quiet != nil:
-		rd.ring.setQuiet(*l.Quiet)
+	case l.Missed == 0 && l.Quiet == nil && l.Workers == nil:
+		return errors.New("not a line of a history log")
 	default:
 		rd.ring.addRows(l.Workers)
+		if l.Quiet != nil {
+			rd.ring.quiet, rd.last = *l.Quiet, l.Quiet.Last
+		}
 	}
 	return nil
 }

@@ -36,6 +36,7 @@ func write(t *testing.T, files map[string]string) (path string) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	return filepath.Join(dir, "log")
@@ -96,11 +97,11 @@ func TestOpen_Damage(t *testing.T) {
 		},
 		"unknown values": {
 			files: map[string]string{"log": header + `{"new":{"a":[1]}}` + "\n" + term(2)},
-			terms: []uint64{2},
+			terms: []uint64{2}, notes: []string{"log:2: damaged, left out: not a line of a history log"},
 		},
 		"terms that were not written": {
 			files: map[string]string{"log": header + term(1) + `{"missed":7,` + term(9)[1:]},
-			terms: []uint64{1, 9}, notes: []string{"7 terms before term 9 were not written"},
+			terms: []uint64{1, 9}, notes: []string{"7 terms after term 1 were not written"},
 		},
 		"an old version before": {
 			files: map[string]string{"log.1": strings.Replace(header, "1", "0", 1) + term(1), "log": header + term(2)},
@@ -109,6 +110,29 @@ func TestOpen_Damage(t *testing.T) {
 		"something else before": {
 			files: map[string]string{"log.1": "text\n", "log": header + term(2)},
 			terms: []uint64{2}, notes: []string{"log.1: not a history log"},
+		},
+		"only an old version": {
+			files: map[string]string{"log.1": strings.Replace(header, "1", "0", 1) + term(1)}, err: "its version is 0, not 1",
+		},
+		"another version within a file": {
+			files: map[string]string{"log": header + term(1) + strings.Replace(header, "1", "2", 1) + term(2) + header + term(3)},
+			terms: []uint64{1, 3}, notes: []string{"log:3: damaged, left out: not a history log of this version: its version is 2, not 1"},
+		},
+		"a directory before": {
+			files: map[string]string{"log.1/x": "", "log": header + term(2)},
+			terms: []uint64{2}, notes: []string{"log.1: is a directory"},
+		},
+		"a second process": {
+			files: map[string]string{"log": header + term(1) + term(2) + header + term(1) + term(2)},
+			terms: []uint64{1, 2, 1, 2},
+		},
+		"a higher epoch": {
+			files: map[string]string{"log": header + term(7) + strings.Replace(term(1), `"epoch":1`, `"epoch":2`, 1)},
+			terms: []uint64{7, 1},
+		},
+		"two processes at the same time": {
+			files: map[string]string{"log": header + term(7) + term(8) + header + term(1) + term(9) + term(2)},
+			terms: []uint64{7, 8, 1, 9, 2}, notes: []string{"term 2 of epoch 1 is after term 9 of epoch 1: two processes wrote the log"},
 		},
 		"no terms":          {files: map[string]string{"log": header}},
 		"empty":             {files: map[string]string{"log": ""}, err: "log: empty"},

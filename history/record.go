@@ -251,7 +251,7 @@ func (r *recorder[W, T]) sameMembers(workers []orchestrator.WorkerPlan[W]) bool 
 func (r *recorder[W, T]) updateMembers(workers []orchestrator.WorkerPlan[W]) (begun bool) {
 	var last []WorkerRow
 	if begun = true; r.before == nil {
-		last, begun = r.ring.present()
+		last, begun = r.ring.begun()
 	}
 	for i := range r.rows {
 		if !r.rows[i].hidden {

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 	"unicode/utf8"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 
@@ -207,6 +209,51 @@ func TestRing_Bounds(t *testing.T) {
 		require.Len(t, loads, history.KeptPoints)
 		require.Equal(t, o.LastPlan().Stats.Term, loads[len(loads)-1].Term)
 	})
+}
+
+// TestRing_BoundsOfNames removes workers. After each term, the ring has the names of those
+// that were removed in the terms that it keeps, and at most 10,000 of them.
+func TestRing_BoundsOfNames(t *testing.T) {
+	r, err := history.New(history.WithTerms(10))
+	require.NoError(t, err)
+	for i := range 200 {
+		is, was := history.WorkerRow{Name: fmt.Sprint(i), Tasks: 1}, history.WorkerRow{Name: fmt.Sprint(i - 1), Removed: true}
+		r.Put(new(history.Term), is, was)
+		names, removals := r.Kept()
+		require.LessOrEqual(t, names, 10+1)
+		require.LessOrEqual(t, removals, 10)
+		require.Len(t, r.View().Load(is.Name), 1)
+		require.Equal(t, i > 0, len(r.View().Load(was.Name)) > 0)
+	}
+	for i := range 5 { // the same workers again and again
+		var rows []history.WorkerRow
+		for n := range history.KeptGone/2 + 1 {
+			rows = append(rows, history.WorkerRow{Name: fmt.Sprint("w", n), Removed: i%2 == 1})
+		}
+		r.Put(new(history.Term), rows...)
+		_, removals := r.Kept()
+		require.LessOrEqual(t, removals, history.KeptGone)
+	}
+	names, _ := r.Kept()
+	require.LessOrEqual(t, names, history.KeptGone/2+1+10)
+	require.NotNil(t, r.View().Load("w0"))
+}
+
+// TestRing_DroppedTermsAreFreed checks that the memory of a dropped term can be reused, also
+// if a view has seen it.
+func TestRing_DroppedTermsAreFreed(t *testing.T) {
+	r, err := history.New(history.WithTerms(2))
+	require.NoError(t, err)
+	first := new(history.Term)
+	dropped := weak.Make(first)
+	r.Put(first)
+	require.Equal(t, 1, r.View().Counts().Terms)
+	for range 2 {
+		r.Put(new(history.Term))
+	}
+	runtime.GC()
+	require.Nil(t, dropped.Value())
+	r.Put(new(history.Term))
 }
 
 // TestRepeated_Rows checks which changes are one row.

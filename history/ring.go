@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ const (
 	keptChanges = 10_000  // of a term, and as many events
 	keptList    = 100     // waiting instances and pauses of a term
 	keptPoints  = 256     // of the load of a worker
+	keptGone    = 10_000  // removals of workers
 	keptWorkers = 1 << 20 // with a load
 	longestText = 512     // bytes of a name or an error
 )
@@ -45,20 +47,32 @@ type Ring struct {
 	quiet   Quiet     // since the last of terms
 	written time.Time // the start of the last term that was put into the log
 	workers map[string]*series
+	gone    []removal // of workers, the oldest first
+	restart bool      // the next term is the first of another process
 	// stripped counts those of terms, from the first, that have lost their changes.
 	stripped int
 }
 
 // series is what a ring knows of a worker.
 type series struct {
-	row    WorkerRow
-	points []point
+	row     WorkerRow
+	points  []point
+	removed uint64 // the seq of the last removal, or notYet
 }
+
+// notYet: the worker is not in the file of another process. The next term removes it.
+const notYet = math.MaxUint64
 
 // point is a number of tasks from a term on.
 type point struct {
 	seq   uint64 // of the term
-	tasks int32
+	tasks int
+}
+
+// removal is the removal of a worker, which may have returned.
+type removal struct {
+	worker string
+	seq    uint64 // of the term
 }
 
 // Option is a setting of [New] or [Open]. If an option is given twice, the later one
@@ -72,7 +86,7 @@ type config struct {
 	maxBytes       int64
 	files          int
 	queue          int // changes, events and rows
-	disk           disk
+	openFile       func(path string) (f file, size int64, err error)
 }
 
 func invalid(format string, args ...any) error {
@@ -152,7 +166,7 @@ func New(opts ...Option) (*Ring, error) {
 }
 
 func newRing(cfg config, opts []Option) (*Ring, error) {
-	cfg.logger, cfg.disk, cfg.queue = slog.New(slog.DiscardHandler), osDisk{}, mostQueued
+	cfg.logger, cfg.openFile, cfg.queue = slog.New(slog.DiscardHandler), openFile, mostQueued
 	var errs []error
 	for _, opt := range opts {
 		if opt == nil {
@@ -177,14 +191,15 @@ func (r *Ring) Close() error {
 		return nil
 	}
 	r.closed = true
-	if r.log != nil && r.quiet.Terms > 0 {
-		r.log.put(line{Quiet: new(r.quiet)})
+	if r.log != nil {
+		r.log.finish(r.quiet, r.present)
 	}
 	r.mu.Unlock()
 	if r.log == nil {
 		return nil
 	}
-	return r.log.close()
+	<-r.log.done
+	return r.log.state().Err
 }
 
 // LogStatus says whether the file of [WithFile] has all terms.
@@ -206,9 +221,9 @@ func (r *Ring) record(t *Term, rows []WorkerRow) {
 	if r.closed {
 		return
 	}
-	r.addLocked(t, rows)
+	r.add(t, rows)
 	if r.log != nil {
-		r.log.put(line{Term: t, Workers: rows})
+		r.log.put(line{Term: t, Workers: rows}, r.present)
 		r.written = t.Stats.Start
 	}
 }
@@ -222,29 +237,13 @@ func (r *Ring) recordQuiet(id orchestrator.Term, start time.Time) {
 	}
 	r.quiet = Quiet{r.quiet.Terms + 1, id, start}
 	if r.log != nil && start.Sub(r.written) >= quietWritten {
-		r.log.put(line{Quiet: new(r.quiet)})
+		r.log.put(line{Quiet: new(r.quiet)}, r.present)
 		r.written = start
 	}
 }
 
-// add adds a term that was read.
-func (r *Ring) add(t *Term, rows []WorkerRow) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.addLocked(t, rows)
-}
-
-// setQuiet sets the quiet terms since the last term, as they were read.
-func (r *Ring) setQuiet(q Quiet) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.quiet = q
-}
-
 // addRows adds workers that were read, as the last term left them.
 func (r *Ring) addRows(rows []WorkerRow) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	var seq uint64
 	if n := len(r.terms); n > 0 {
 		seq = r.terms[n-1].seq
@@ -256,17 +255,18 @@ func (r *Ring) addRows(rows []WorkerRow) {
 
 // begin begins the terms of another process: no worker is known to be present.
 func (r *Ring) begin() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	for _, s := range r.workers {
-		s.row.Removed = true
+		if !s.row.Removed {
+			s.row.Removed, s.removed = true, notYet
+		}
 	}
+	r.restart = true
 }
 
-// addLocked adds a term, which must not change afterwards, with the rows of the workers
+// add adds a term, which must not change afterwards, with the rows of the workers
 // that differ from those before. It takes O(rows), and drops the oldest terms. The caller
 // holds mu.
-func (r *Ring) addLocked(t *Term, rows []WorkerRow) {
+func (r *Ring) add(t *Term, rows []WorkerRow) {
 	if n := len(r.terms); n > 0 {
 		t.seq = r.terms[n-1].seq + 1
 	}
@@ -280,14 +280,28 @@ func (r *Ring) addLocked(t *Term, rows []WorkerRow) {
 	for i := range rows {
 		r.addRow(t.seq, &rows[i])
 	}
+	if r.restart {
+		for name, s := range r.workers {
+			if s.row.Removed && s.removed == notYet {
+				r.remove(name, s, t.seq)
+			}
+		}
+		r.restart = false
+	}
 	r.trim()
+}
+
+// remove records that a worker was removed.
+func (r *Ring) remove(name string, s *series, seq uint64) {
+	s.removed = seq
+	r.gone = append(r.gone, removal{name, seq})
 }
 
 // addRow records a worker.
 func (r *Ring) addRow(seq uint64, row *WorkerRow) {
 	s := r.workers[row.Name]
 	if s == nil {
-		if len(r.workers) >= keptWorkers {
+		if row.Removed || len(r.workers) >= keptWorkers {
 			return
 		}
 		s = &series{row: WorkerRow{Tasks: -1}}
@@ -299,7 +313,10 @@ func (r *Ring) addRow(seq uint64, row *WorkerRow) {
 		} else if n == keptPoints {
 			s.points = append(s.points[:0], s.points[1:]...)
 		}
-		s.points = append(s.points, point{seq, int32(row.Tasks)})
+		s.points = append(s.points, point{seq, row.Tasks})
+	}
+	if row.Removed && !s.row.Removed {
+		r.remove(row.Name, s, seq)
 	}
 	s.row = *row
 }
@@ -312,47 +329,42 @@ func (r *Ring) trim() {
 		r.bytes -= r.terms[over].bytes
 		over++
 	}
-	if over > 0 {
-		r.terms = r.terms[over:]
-		r.stripped = max(0, r.stripped-over)
-		r.forget(r.terms[0].seq)
+	if r.shared && (over > 0 || r.changes > r.cfg.changes) {
+		r.terms, r.shared = slices.Clone(r.terms), false
 	}
-	for r.changes > r.cfg.changes && r.stripped < len(r.terms)-1 {
-		if r.shared {
-			r.terms, r.shared = slices.Clone(r.terms), false
-		}
+	clear(r.terms[:over]) // the array remains
+	r.terms, r.stripped = r.terms[over:], max(0, r.stripped-over)
+	for ; r.changes > r.cfg.changes && r.stripped < len(r.terms)-1; r.stripped++ {
 		t := r.terms[r.stripped]
 		r.changes -= t.kept()
 		r.terms[r.stripped] = t.withoutChanges()
-		r.stripped++
 	}
-}
-
-// forget drops the removed workers without a point since a term.
-func (r *Ring) forget(seq uint64) {
-	if seq%64 != 0 { // once in a while, because it takes O(workers)
-		return
-	}
-	for name, s := range r.workers {
-		if s.row.Removed && s.points[len(s.points)-1].seq < seq {
-			delete(r.workers, name)
+	for len(r.gone) > 0 && (len(r.gone) > keptGone || r.gone[0].seq < r.terms[0].seq) {
+		x := r.gone[0]
+		r.gone[0], r.gone = removal{}, r.gone[1:]
+		if s := r.workers[x.worker]; s != nil && s.row.Removed && s.removed == x.seq {
+			delete(r.workers, x.worker)
 		}
 	}
 }
 
-// present returns the workers that are not removed, in the order of their names, and
-// reports whether the ring has a term.
-func (r *Ring) present() (rows []WorkerRow, begun bool) {
+// begun returns the workers that are not removed, and reports whether the ring has a term.
+func (r *Ring) begun() (rows []WorkerRow, begun bool) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.present(), len(r.terms) > 0
+}
+
+// present returns the workers that are not removed, in the order of their names. The caller
+// holds mu.
+func (r *Ring) present() (rows []WorkerRow) {
 	for _, s := range r.workers {
 		if !s.row.Removed {
 			rows = append(rows, s.row)
 		}
 	}
-	begun = len(r.terms) > 0
-	r.mu.Unlock()
-	slices.SortFunc(rows, func(a, b WorkerRow) int { return compareNames(&a, &b) })
-	return rows, begun
+	slices.SortFunc(rows, byName)
+	return rows
 }
 
 // load returns the points of a worker's load, up to a term.
@@ -379,5 +391,3 @@ func (r *Ring) View() *View {
 
 // plain returns a time as it is read back from JSON.
 func plain(t time.Time) time.Time { return t.Round(0).UTC() }
-
-func compareNames(a, b *WorkerRow) int { return cmp.Compare(a.Name, b.Name) }

@@ -272,7 +272,7 @@ func (v *View) Load(worker string) (loads []Load) {
 		if p.seq <= first {
 			loads = loads[:0]
 		}
-		loads = append(loads, Load{s.Term, s.Start, int(p.tasks)})
+		loads = append(loads, Load{s.Term, s.Start, p.tasks})
 	}
 	return loads
 }
@@ -295,6 +295,6 @@ func (v *View) Events(worker string) iter.Seq2[*Term, *WorkerEvent] {
 // Workers returns the workers as the ring has them now, in the order of their names. It is
 // for replays: a process that leads has the workers of one term in its Snapshot.
 func (v *View) Workers() []WorkerRow {
-	rows, _ := v.ring.present()
+	rows, _ := v.ring.begun()
 	return rows
 }
