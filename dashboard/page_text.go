@@ -234,7 +234,7 @@ func remarksOf(row api.TermRow) remarks {
 		parts = append(parts, "too many workers silent to declare any lost")
 	}
 	if s.Err != nil {
-		parts = append(parts, shorten(textOf(s.Err), 120))
+		parts = append(parts, shorten(strings.TrimPrefix(textOf(s.Err), fmt.Sprintf("term %d: ", s.Term.Number)), 120))
 	}
 	bad := len(parts) > 0
 	if s.Deferred > 0 {

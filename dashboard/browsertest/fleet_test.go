@@ -32,8 +32,9 @@ type fleet[W, T comparable] struct {
 	visited []string // the paths of all requests
 }
 
-// newFleet returns a fleet of workers without tasks. Its dashboard is served at /, at /a/b/
-// and, by a handler that strips the prefix without the slash, at /ops/fleet/.
+// newFleet returns a fleet of workers without tasks. Its dashboard may drain workers. It is
+// served at /, at /a/b/ and, by a handler that strips the prefix without the slash, at
+// /ops/fleet/.
 func newFleet[W, T comparable](t *testing.T, workers []W, opts ...dashboard.Option) *fleet[W, T] {
 	t.Helper()
 	skipWithoutBrowser(t)
@@ -56,7 +57,10 @@ func newFleet[W, T comparable](t *testing.T, workers []W, opts ...dashboard.Opti
 		require.NoError(t, f.AddWorker(name))
 	}
 
-	pages, err := dashboard.New[W, T](opts...)
+	pages, err := dashboard.New[W, T](append(opts, dashboard.WithDrain(
+		func(_ context.Context, worker W) error { return f.DrainWorker(worker) },
+		func(_ context.Context, worker W) error { return f.UndrainWorker(worker) },
+	))...)
 	require.NoError(t, err)
 	t.Cleanup(pages.Lead(f))
 	mux := http.NewServeMux()

@@ -1,7 +1,6 @@
 package browsertest
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -10,8 +9,6 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
-
-	"github.com/f8949c05/orchestrator/dashboard"
 )
 
 // shownTerm is the number of the term that a page shows.
@@ -157,11 +154,7 @@ func TestD12_ServerGone(t *testing.T) {
 // the worker's page follows until it is empty. Then the drain ends on that page.
 func TestD16_DrainFromWhatIf(t *testing.T) {
 	t.Parallel()
-	var f *fleet[string, string]
-	f = newFleet[string, string](t, []string{"w1", "w2", "w3"}, dashboard.WithDrain(
-		func(_ context.Context, worker string) error { return f.DrainWorker(worker) },
-		func(_ context.Context, worker string) error { return f.UndrainWorker(worker) },
-	))
+	f := newFleet[string, string](t, []string{"w1", "w2", "w3"})
 	for i := range 6 {
 		require.NoError(t, f.AddTask(fmt.Sprint("t", i)))
 	}
