@@ -138,11 +138,6 @@ func (c *client) close() {
 	}
 }
 
-// get reads an answer that begins with an api.Header.
-func (c *client) get(ctx context.Context, route string, query url.Values, answer any) error {
-	return c.request(ctx, http.MethodGet, route, query, answer)
-}
-
 // request asks the servers in turn until one leads, or leads to the leader, and decodes its
 // answer. The timeout bounds the whole, and the servers share it. The error of a server that
 // answers, and is not merely without a leader, is final.

@@ -334,7 +334,7 @@ func TestParse(t *testing.T) {
 	} {
 		f := flag.NewFlagSet("", flag.ContinueOnError)
 		x := f.Bool("x", false, "")
-		names, err := parse(f, strings.Fields(args))
+		names, err := parse(f, strings.Fields(args), false)
 		require.NoError(t, err)
 		require.Equal(t, want, fmt.Sprint(names, *x))
 	}

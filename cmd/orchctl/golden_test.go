@@ -132,6 +132,15 @@ func TestD24_Golden(t *testing.T) {
 		}
 		for _, format := range []string{formatTable, formatJSON, formatName} {
 			n.golden("replay."+format, n.run("", "replay", f.history, "-limit", "3", "-o", format))
+			for _, line := range []string{"workers", "worker w4", "worker nonsense", "task everywhere", "task nonsense", "changes -limit 5", "waiting", "quarantined", "status"} {
+				args := append([]string{"replay", f.history}, strings.Fields(line)...)
+				n.golden(fmt.Sprintf("replay %s.%s", line, format), n.run("", append(args, "-o", format)...))
+			}
+		}
+		for _, line := range []string{"waiting", "waiting -kind held", "quarantined", "changes -limit 0", "changes -worker w4", "terms -o name -limit 0", "workers -o name -state lost"} {
+			now := n.run("http://127.0.0.1:1", strings.Fields(line)...)
+			past := n.run("", append([]string{"replay", f.history}, strings.Fields(line)...)...)
+			require.Equal(t, now, past, "D19: %s", line)
 		}
 		n.serve("127.0.0.1:3", problem(403, "The request is not authorized.", ""))
 		n.golden("refused", n.run("http://127.0.0.1:3", "status"))

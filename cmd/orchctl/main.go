@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"strings"
@@ -86,6 +88,7 @@ type settings struct {
 	ca, cert, key     string
 	format            string
 	timeout           time.Duration
+	log               *past // of replay: answers in place of a server
 }
 
 // flags defines the flags with the present values as defaults, so that they can stand before
@@ -112,7 +115,7 @@ func (s *settings) check(c *command) error {
 		return fmt.Errorf("-timeout %v: must be more than 0", s.timeout)
 	case (s.cert == "") != (s.key == ""):
 		return errors.New("-cert and -key belong together")
-	case s.server == "" && !c.local:
+	case s.server == "" && !c.local && s.log == nil:
 		return errors.New("no address: give -server or set ORCHCTL_SERVER")
 	}
 	return nil
@@ -125,6 +128,8 @@ type command struct {
 	min, max          int // arguments; max -1: any number
 	names             bool
 	local             bool // asks no server
+	replays           bool // a log can answer it
+	nested            bool // the arguments after the first are another command
 	define            func(f *flag.FlagSet) action
 }
 
@@ -135,20 +140,20 @@ type action func(ctx context.Context, s *session, args []string) error
 func commands() []command {
 	return []command{
 		{name: "status", short: "what needs a person, and the figures of the fleet", define: status},
-		{name: "workers", short: "the workers, those with problems first", names: true, define: workers},
-		{name: "worker", args: "NAME", short: "one worker: its state, its tasks and what came and went", min: 1, max: 1, names: true, define: workerDetail},
+		{name: "workers", short: "the workers, those with problems first", names: true, replays: true, define: workers},
+		{name: "worker", args: "NAME", short: "one worker: its state, its tasks and what came and went", min: 1, max: 1, names: true, replays: true, define: workerDetail},
 		{name: "tasks", args: "[PATTERN]", short: "the tasks whose name contains PATTERN", max: 1, names: true, define: tasks},
-		{name: "task", args: "NAME", short: "one task: where it runs, what it waits for, its history", min: 1, max: 1, names: true, define: taskDetail},
+		{name: "task", args: "NAME", short: "one task: where it runs, what it waits for, its history", min: 1, max: 1, names: true, replays: true, define: taskDetail},
 		{name: "why", args: "NAME", short: "why each worker has the task or not", min: 1, max: 1, names: true, define: why},
-		{name: "terms", short: "the last terms", names: true, define: terms},
-		{name: "changes", short: "the last starts, stops and moves", names: true, define: changes},
-		{name: "waiting", short: "the instances without a place, and why", names: true, define: waiting},
-		{name: "quarantined", short: "the workers that receive no tasks because starts failed", names: true, define: quarantined},
+		{name: "terms", short: "the last terms", names: true, replays: true, define: terms},
+		{name: "changes", short: "the last starts, stops and moves", names: true, replays: true, define: changes},
+		{name: "waiting", short: "the instances without a place, and why", names: true, replays: true, define: waiting},
+		{name: "quarantined", short: "the workers that receive no tasks because starts failed", names: true, replays: true, define: quarantined},
 		{name: "what-if", short: "what the next term would do if workers drained, were lost or joined", names: true, define: whatIf},
 		{name: "drain", args: "WORKER…", short: "move all tasks away from workers, and wait until they are empty", min: 1, max: -1, names: true, define: drain},
 		{name: "undrain", args: "WORKER…", short: "let drained workers receive tasks again", min: 1, max: -1, names: true, define: undrain},
 		{name: "watch", short: "print changes as they happen, until interrupted", define: watch},
-		{name: "replay", args: "FILE", short: "the terms and changes in a log file of package history", min: 1, max: 1, names: true, local: true, define: replay},
+		{name: "replay", args: "FILE [COMMAND]", short: "what the last terms in a log file of package history say to a command, or to terms", min: 1, max: -1, names: true, local: true, nested: true, define: replay},
 		{name: "version", short: "the version of this program", local: true, define: version},
 	}
 }
@@ -205,7 +210,7 @@ func (p *process) execute(ctx context.Context, c *command, s *settings, args []s
 	own.VisitAll(func(f *flag.Flag) { all.Var(f.Value, f.Name, f.Usage) })
 	s.flags(all)
 	all.SetOutput(io.Discard)
-	names, err := parse(all, args)
+	names, err := parse(all, args, c.nested)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		p.usage(c, own)
@@ -220,8 +225,8 @@ func (p *process) execute(ctx context.Context, c *command, s *settings, args []s
 	if err != nil {
 		return fail(exitUsage, "%s: %w; see orchctl %s -h", c.name, err, c.name)
 	}
-	one := &session{process: p, format: s.format}
-	if !c.local {
+	one := &session{process: p, settings: s}
+	if !c.local && s.log == nil {
 		if one.client, err = newClient(s, p.dial); err != nil {
 			return fail(exitUsage, "%w", err)
 		}
@@ -238,16 +243,16 @@ func (p *process) usage(c *command, own *flag.FlagSet) {
 	own.PrintDefaults()
 }
 
-// parse parses flags that stand before, between and after the arguments, and returns the
-// arguments. After "--" all are arguments.
-func parse(f *flag.FlagSet, args []string) (names []string, err error) {
+// parse parses flags that stand before, between and after the arguments, or only before them,
+// and returns the arguments. After "--" all are arguments.
+func parse(f *flag.FlagSet, args []string, before bool) (names []string, err error) {
 	for {
 		if err := f.Parse(args); err != nil {
 			return nil, err
 		}
 		rest := f.Args()
 		read := len(args) - len(rest)
-		if len(rest) == 0 || read > 0 && args[read-1] == "--" {
+		if before || len(rest) == 0 || read > 0 && args[read-1] == "--" {
 			return append(names, rest...), nil
 		}
 		names, args = append(names, rest[0]), rest[1:]
@@ -258,7 +263,7 @@ func parse(f *flag.FlagSet, args []string) (names []string, err error) {
 func (p *process) help(global *flag.FlagSet) error {
 	_, _ = fmt.Fprint(p.stderr, "usage: orchctl [flags] COMMAND [flags] [arguments]\n\nOrchctl shows and steers a fleet through its dashboard.\n\n")
 	for _, c := range commands() {
-		_, _ = fmt.Fprintf(p.stderr, "  %-18s %s\n", strings.TrimRight(c.name+" "+c.args, " "), c.short)
+		_, _ = fmt.Fprintf(p.stderr, "  %-21s %s\n", strings.TrimRight(c.name+" "+c.args, " "), c.short)
 	}
 	_, _ = fmt.Fprint(p.stderr, "\nOrchctl COMMAND -h says more. Flags of all commands:\n\n")
 	global.SetOutput(p.stderr)
@@ -281,15 +286,23 @@ const (
 // session is one run of a command.
 type session struct {
 	*process
-	*client // nil if the command asks no server
-	format  string
-	silent  bool // no server answers, and that was said
+	*client  // nil if the command asks no server
+	settings *settings
+	silent   bool // no server answers, and that was said
+}
+
+// get reads an answer that begins with an api.Header, from a server or the log.
+func (s *session) get(ctx context.Context, route string, query url.Values, answer any) error {
+	if log := s.settings.log; log != nil {
+		return log.get(query, answer)
+	}
+	return s.request(ctx, http.MethodGet, route, query, answer)
 }
 
 // show prints an answer in the format: as JSON, as names, or as text.
 func (s *session) show(answer any, names func() []string, text func() string) error {
 	var out string
-	switch s.format {
+	switch s.settings.format {
 	case formatJSON:
 		encoded, err := json.MarshalIndent(answer, "", "  ")
 		if err != nil {

@@ -136,7 +136,7 @@ func watch(*flag.FlagSet) action {
 
 // news prints what a term has changed.
 func (s *session) news(ctx context.Context, last, now *api.Status) error {
-	if s.format == formatJSON {
+	if s.settings.format == formatJSON {
 		line, err := json.Marshal(now)
 		if err != nil {
 			return err

@@ -208,6 +208,18 @@ func short(d time.Duration) string {
 	return d.Round(time.Microsecond).String()
 }
 
+// when returns a time for a table, or "-" if t is zero: of a log as it is, and otherwise how
+// long ago it was.
+func (s *session) when(now, t time.Time) string {
+	switch {
+	case t.IsZero():
+		return "-"
+	case s.settings.log != nil:
+		return t.Local().Format(time.DateTime)
+	}
+	return ago(now, t) + " ago"
+}
+
 // ago returns how long before now t is, or "-" if t is zero.
 func ago(now, t time.Time) string {
 	if t.IsZero() {

@@ -65,7 +65,9 @@ func waitingText(w *api.Waiting) string {
 func taskDetail(*flag.FlagSet) action {
 	return oneTask(func(s *session, a *api.TaskDetail) string {
 		var b strings.Builder
-		fmt.Fprintf(&b, "%s: %s, %s\n", shown(a.Name), plural(a.Instances, "instance")+" wanted", onWorkers(&a.Task))
+		if s.settings.log == nil { // which does not say where tasks run
+			fmt.Fprintf(&b, "%s: %s, %s\n", shown(a.Name), plural(a.Instances, "instance")+" wanted", onWorkers(&a.Task))
+		}
 		if a.Missing > 0 {
 			fmt.Fprintf(&b, "missing: %d\n", a.Missing)
 		}
@@ -75,7 +77,7 @@ func taskDetail(*flag.FlagSet) action {
 		if a.LongestGap > 0 {
 			fmt.Fprintf(&b, "longest gap of a move: %s\n", short(a.LongestGap))
 		}
-		section(&b, s.changes(a.Changes))
+		s.changeSection(&b, a.Changes, a.ChangesTotal)
 		return b.String()
 	})
 }
@@ -107,9 +109,7 @@ func why(*flag.FlagSet) action {
 			rows = append(rows, []string{shown(r.Worker), has, api.Printable(string(r.Reason)), until})
 		}
 		section(&b, s.screen.table([]string{"worker", "has it", "reason", ""}, rows))
-		if more := a.ReasonsPage.Matching - len(a.Reasons); more > 0 {
-			fmt.Fprintf(&b, "and %s\n", plural(more, "more worker"))
-		}
+		more(&b, a.ReasonsPage.Matching-len(a.Reasons), "more worker")
 		return b.String()
 	})
 }
@@ -138,7 +138,9 @@ func waiting(f *flag.FlagSet) action {
 			var rows [][]string
 			for _, t := range a.Tasks {
 				for _, w := range t.Waiting {
-					rows = append(rows, waitingRow(shown(t.Name), &w))
+					if *kind == "any" || *kind == string(w.Kind()) {
+						rows = append(rows, waitingRow(shown(t.Name), &w))
+					}
 				}
 			}
 			return s.screen.table(waitingHeading(), rows)

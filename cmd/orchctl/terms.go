@@ -1,6 +1,6 @@
 package main
 
-// The history: terms, changes and replay.
+// The history: terms and changes. And the command version.
 
 import (
 	"cmp"
@@ -18,7 +18,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
-	"github.com/f8949c05/orchestrator/history"
 )
 
 func terms(f *flag.FlagSet) action {
@@ -32,15 +31,11 @@ func terms(f *flag.FlagSet) action {
 		return s.show(a, names, func() string {
 			var rows [][]string
 			for _, t := range a.Terms {
-				rows = append(rows, termRow(&t, ago(a.Now, t.Stats.Start)))
+				rows = append(rows, termRow(&t, s.when(a.Now, t.Stats.Start)))
 			}
-			return s.screen.table(termHeading("ago"), rows)
+			return s.screen.table([]string{"term", "start", "took", "answering", "missing", "changes"}, rows)
 		})
 	}
-}
-
-func termHeading(when string) []string {
-	return []string{"term", when, "took", "answering", "missing", "changes"}
 }
 
 func termRow(t *api.TermRow, when string) []string {
@@ -114,61 +109,6 @@ func changes(f *flag.FlagSet) action {
 
 func changedTask(c *api.RepeatedChange) string { return c.Change.Task }
 
-// replayed is the JSON of the command replay: parts of lists, the newest first.
-type replayed struct {
-	Terms        []api.TermRow        `json:"terms"`
-	TermsTotal   int                  `json:"terms_total"`
-	Changes      []api.RepeatedChange `json:"changes"`
-	ChangesTotal int                  `json:"changes_total"` // each repetition too
-}
-
-func replay(f *flag.FlagSet) action {
-	query := filterFlags(f)
-	limit := f.Uint("limit", 100, "the most terms and the most changes")
-	return func(_ context.Context, s *session, args []string) error {
-		ring, err := history.Open(args[0])
-		if err != nil {
-			return fmt.Errorf("replay: %s", api.Printable(err.Error()))
-		}
-		for _, note := range ring.Notes() {
-			s.say("%s", api.Printable(note))
-		}
-		view := ring.View()
-		a := replayed{TermsTotal: view.Counts().Terms, Terms: []api.TermRow{}, Changes: []api.RepeatedChange{}}
-		for t, quiet := range view.Terms(orchestrator.Term{}) {
-			if len(a.Terms) == int(*limit) {
-				break
-			}
-			a.Terms = append(a.Terms, api.TermRow{Stats: t.Stats, Quiet: quiet.Terms})
-		}
-		filter := history.Filter{Reason: orchestrator.Reason(query.Get("reason")), Outcome: orchestrator.Outcome(query.Get("outcome"))}
-		if query.Has("task") {
-			filter.Task = new(query.Get("task"))
-		}
-		if query.Has("worker") {
-			filter.Worker = new(query.Get("worker"))
-		}
-		rows, total := view.Repeated(filter, history.Position{}, int(*limit))
-		a.ChangesTotal = total
-		for _, row := range rows {
-			a.Changes = append(a.Changes, api.RepeatedChange{Change: *row.Change, Term: row.At.Term, Times: row.Times})
-		}
-		return s.show(a, column(a.Changes, changedTask), func() string {
-			var rows [][]string
-			for _, t := range a.Terms {
-				rows = append(rows, termRow(&t, t.Stats.Start.Local().Format(time.DateTime)))
-			}
-			var b strings.Builder
-			b.WriteString(s.screen.table(termHeading("start"), rows))
-			if more := a.TermsTotal - len(rows); more > 0 {
-				fmt.Fprintf(&b, "and %s\n", plural(more, "earlier term"))
-			}
-			section(&b, s.changes(a.Changes))
-			return b.String()
-		})
-	}
-}
-
 // changes returns a table of changes.
 func (s *session) changes(changes []api.RepeatedChange) string {
 	var rows [][]string
@@ -176,6 +116,15 @@ func (s *session) changes(changes []api.RepeatedChange) string {
 		rows = append(rows, changeRow(strconv.FormatUint(c.Term.Number, 10), &c))
 	}
 	return s.screen.table([]string{"term", "change", "task", "workers", "reason", "outcome"}, rows)
+}
+
+// changeSection appends the last changes of a worker or a task, of a number of all.
+func (s *session) changeSection(b *strings.Builder, changes []api.RepeatedChange, total int) {
+	section(b, s.changes(changes))
+	for _, c := range changes {
+		total -= c.Times
+	}
+	more(b, total, "earlier change")
 }
 
 func changeRow(first string, r *api.RepeatedChange) []string {

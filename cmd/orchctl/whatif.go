@@ -52,28 +52,22 @@ func (s *session) plan(ctx context.Context, query url.Values, a *api.WhatIf) err
 func (s *session) planText(a *api.WhatIf) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", api.Printable(a.Verdict))
-	rest := func(all, shown int, noun string) {
-		if more := all - shown; more > 0 {
-			fmt.Fprintf(&b, "and %s\n", plural(more, "more "+noun))
-		}
-	}
-
 	var rows [][]string
 	for _, c := range a.Plan.Changes {
 		rows = append(rows, changeRow("", &api.RepeatedChange{Change: c})[1:5])
 	}
 	section(&b, s.screen.table([]string{"change", "task", "workers", "reason"}, rows))
-	rest(a.ChangesTotal, len(rows), "change")
+	more(&b, a.ChangesTotal-len(rows), "more change")
 
 	rows = nil
 	for _, w := range a.Plan.Waiting {
 		rows = append(rows, waitingRow(name(w.Task), &w))
 	}
 	section(&b, s.screen.table(waitingHeading(), rows))
-	rest(a.WaitingTotal, len(rows), "waiting task")
+	more(&b, a.WaitingTotal-len(rows), "more waiting task")
 
 	section(&b, s.pauses(a.Plan.Paused))
-	rest(a.PausedTotal, len(a.Plan.Paused), "pause")
+	more(&b, a.PausedTotal-len(a.Plan.Paused), "more pause")
 
 	rows = nil
 	for _, w := range a.Plan.Workers {
@@ -81,6 +75,6 @@ func (s *session) planText(a *api.WhatIf) string {
 		rows = append(rows, []string{name(w.Name), state, strconv.Itoa(w.Before), strconv.Itoa(w.After)})
 	}
 	section(&b, s.screen.table([]string{"worker", "state", "before", "after"}, rows))
-	rest(a.WorkersTotal, len(rows), "worker")
+	more(&b, a.WorkersTotal-len(rows), "more worker")
 	return b.String()
 }

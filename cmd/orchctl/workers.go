@@ -12,6 +12,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
+	"github.com/f8949c05/orchestrator/history"
 )
 
 // maxRows is the largest number of rows in an answer.
@@ -30,6 +31,9 @@ func list[A, R any](ctx context.Context, s *session, route string, query url.Val
 		var a A
 		_, got := rows(all)
 		wanted := maxRows
+		if s.settings.log != nil {
+			wanted = allRows
+		}
 		if most > 0 {
 			wanted = min(wanted, most-len(*got))
 		}
@@ -72,7 +76,7 @@ func workers(f *flag.FlagSet) action {
 				if q := w.Quarantine; why == "" && q != nil {
 					why = fmt.Sprintf("%s until term %d: %v", plural(q.Failures, "failure"), q.Until, q.Err)
 				}
-				rows = append(rows, []string{shown(w.Name), stateText(&w), ago(a.Now, w.Since), strconv.Itoa(w.Tasks), api.Printable(why)})
+				rows = append(rows, []string{shown(w.Name), stateText(&w), s.when(a.Now, w.Since), strconv.Itoa(w.Tasks), api.Printable(why)})
 			}
 			return s.screen.table([]string{"worker", "state", "since", "tasks", "why"}, rows)
 		})
@@ -118,12 +122,16 @@ func workerDetail(*flag.FlagSet) action {
 func (s *session) workerText(a *api.WorkerDetail) string {
 	var b strings.Builder
 	w := &a.Worker
-	fmt.Fprintf(&b, "%s: %s for %s, %s\n", shown(w.Name), stateText(w), ago(a.Now, w.Since), plural(w.Tasks, "task"))
+	since := ""
+	if !w.Since.IsZero() {
+		since = " since " + s.when(a.Now, w.Since)
+	}
+	fmt.Fprintf(&b, "%s: %s%s, %s\n", shown(w.Name), stateText(w), since, plural(w.Tasks, "task"))
 	if w.Err != "" {
 		fmt.Fprintf(&b, "why: %s\n", api.Printable(w.Err))
 	}
-	if w.State != orchestrator.Answering {
-		fmt.Fprintf(&b, "last answer: %s ago\n", ago(a.Now, w.LastAnswer))
+	if !w.LastAnswer.IsZero() && w.State != orchestrator.Answering {
+		fmt.Fprintf(&b, "last answer: %s\n", s.when(a.Now, w.LastAnswer))
 	}
 	section(&b, s.pauses(a.Pauses))
 	var rows [][]string
@@ -131,11 +139,26 @@ func (s *session) workerText(a *api.WorkerDetail) string {
 		rows = append(rows, []string{shown(t.Name), dash(t.State), api.Printable(t.Err)})
 	}
 	section(&b, s.screen.table([]string{"task", "state", "last error"}, rows))
-	if more := a.TasksPage.Matching - len(a.Running); more > 0 {
-		fmt.Fprintf(&b, "and %s\n", plural(more, "more task"))
+	more(&b, a.TasksPage.Matching-len(a.Running), "more task")
+	rows = nil
+	for _, e := range a.Events {
+		rows = append(rows, []string{
+			strconv.FormatUint(e.Term.Number, 10), s.when(a.Now, e.Start), conditionText(e.Before, "not there") + " -> " + conditionText(e.After, "removed"),
+			strconv.Itoa(e.Tasks), api.Printable(e.Err),
+		})
 	}
-	section(&b, s.changes(a.Changes))
+	section(&b, s.screen.table([]string{"term", "start", "state", "tasks", "why"}, rows))
+	more(&b, a.EventsTotal-len(rows), "earlier state")
+	s.changeSection(&b, a.Changes, a.ChangesTotal)
 	return b.String()
+}
+
+// conditionText returns the state of a worker in an event, or the word for none.
+func conditionText(c *history.Condition, none string) string {
+	if c == nil {
+		return none
+	}
+	return stateText(&api.Worker{State: c.State, Draining: c.Draining, Quarantined: c.Quarantined})
 }
 
 // dash returns a word, or "-" if it is not known.
@@ -144,6 +167,13 @@ func dash(word string) string {
 		return "-"
 	}
 	return api.Printable(word)
+}
+
+// more says how many rows are left out.
+func more(b *strings.Builder, n int, noun string) {
+	if n > 0 {
+		fmt.Fprintf(b, "and %s\n", plural(n, noun))
+	}
 }
 
 // section appends a table after an empty line. It appends nothing if there is no table.
