@@ -13,20 +13,19 @@ import (
 )
 
 // taskTable gives a number to every task name that is expected or was listed, so that a
-// term handles integers. A number is stable while its task is expected or referred to;
-// then sweep frees it.
+// term handles integers. A number is stable while its task is expected, or the orchestrator
+// or its last snapshot refers to it; then it is released.
 //
 // The orchestrator's mu guards it.
 type taskTable[T comparable] struct {
-	ids  map[T]int32
-	defs []taskDef[T]
-	free []int32 // numbers without a name
+	ids    map[T]int32
+	defs   []taskDef[T]
+	shared bool    // others read defs, so that it must be copied before an entry changes
+	free   []int32 // numbers without a name
 
 	expected int  // how many definitions have instances
-	wanted   int  // the sum of their instances
 	loaded   bool // whether AddTask or UpdateTasks was ever called
 	version  uint64
-	copied   uint64 // the version that the last snapshot copied
 }
 
 type taskDef[T comparable] struct {
@@ -36,9 +35,33 @@ type taskDef[T comparable] struct {
 	used      bool // false: the number is free
 }
 
-// newTaskTable returns an empty table with memory for a number of tasks.
-func newTaskTable[T comparable](tasks int) taskTable[T] {
-	return taskTable[T]{ids: make(map[T]int32, tasks), defs: make([]taskDef[T], 0, tasks)}
+// share returns the definitions, which do not change any more. It copies nothing.
+func (t *taskTable[T]) share() []taskDef[T] {
+	t.shared = true
+	return slices.Clip(t.defs)
+}
+
+// edit returns the definition with a number, for changes. The first edit after share copies
+// all definitions.
+func (t *taskTable[T]) edit(id int32) *taskDef[T] {
+	if t.shared {
+		t.defs, t.shared = append(make([]taskDef[T], 0, cap(t.defs)), t.defs...), false
+	}
+	return &t.defs[id]
+}
+
+// fork returns a copy that looks up no names but some.
+func (t *taskTable[T]) fork(names iter.Seq[T]) taskTable[T] {
+	c := taskTable[T]{
+		ids: make(map[T]int32), defs: t.share(), shared: true,
+		expected: t.expected, loaded: t.loaded, version: t.version,
+	}
+	for name := range names {
+		if id, ok := t.ids[name]; ok {
+			c.ids[name] = id
+		}
+	}
+	return c
 }
 
 // id returns the number of name, a new one if it has none. It panics if name cannot be
@@ -54,11 +77,11 @@ func (t *taskTable[T]) id(name T) int32 {
 	var id int32
 	if n := len(t.free); n > 0 {
 		id, t.free = t.free[n-1], t.free[:n-1]
+		*t.edit(id) = taskDef[T]{name: name, used: true}
 	} else {
 		id = int32(len(t.defs))
-		t.defs = append(t.defs, taskDef[T]{})
+		t.defs = append(t.defs, taskDef[T]{name: name, used: true})
 	}
-	t.defs[id] = taskDef[T]{name: name, used: true}
 	t.ids[name] = id
 	return id
 }
@@ -80,17 +103,17 @@ func (t *taskTable[T]) set(name T, n int32, h Handoff) bool {
 			return false
 		}
 	}
-	def := &t.defs[t.id(name)]
-	if def.instances == n && def.handoff == h {
+	id := t.id(name)
+	if def := &t.defs[id]; def.instances == n && def.handoff == h {
 		return false
 	}
+	def := t.edit(id)
 	if def.instances > 0 {
 		t.expected--
 	}
 	if n > 0 {
 		t.expected++
 	}
-	t.wanted += int(n) - int(def.instances)
 	def.instances, def.handoff = n, h
 	t.version++
 	return true
@@ -134,28 +157,24 @@ func expectedOf[T comparable](defs []taskDef[T]) iter.Seq[Task[T]] {
 	}
 }
 
-// snapshot brings e up to date, and reports whether the expected tasks changed since the
-// last snapshot. h is the handoff of tasks that have none of their own.
-func (t *taskTable[T]) snapshot(e *term.Tasks, h Handoff) (changed bool) {
-	e.Loaded = t.loaded
-	if t.copied == t.version {
-		return false
-	}
-	t.copied, e.Wanted = t.version, t.wanted
-	e.Instances = slices.Grow(e.Instances[:0], len(t.defs))
-	e.StartFirst = slices.Grow(e.StartFirst[:0], len(t.defs))
-	for i := range t.defs {
-		def := &t.defs[i]
+// setExpected makes the tasks of defs those of e. h is the handoff of tasks that have none of
+// their own.
+func setExpected[T comparable](e *term.Tasks, defs []taskDef[T], h Handoff) {
+	e.Instances = slices.Grow(e.Instances[:0], len(defs))
+	e.StartFirst = slices.Grow(e.StartFirst[:0], len(defs))
+	e.Wanted = 0
+	for i := range defs {
+		def := &defs[i]
 		e.Instances = append(e.Instances, def.instances)
 		e.StartFirst = append(e.StartFirst, def.handoff == StartThenStop || def.handoff == HandoffDefault && h == StartThenStop)
+		e.Wanted += int(def.instances)
 	}
-	return true
 }
 
-// sweep frees the numbers of tasks that are neither expected nor marked by inUse, if
+// unused returns the numbers of tasks that are neither expected nor marked by inUse, if
 // there are many unexpected ones. While most of those are in use, such as before tasks
 // are loaded, it passes over all tasks in every term.
-func (t *taskTable[T]) sweep(inUse func(mark func(id int32))) (freed []int32) {
+func (t *taskTable[T]) unused(inUse func(mark func(id int32))) (ids []int32) {
 	const worthwhile = 1024
 	live := len(t.defs) - len(t.free)
 	if unexpected := live - t.expected; unexpected < worthwhile || unexpected < t.expected/2 {
@@ -164,15 +183,22 @@ func (t *taskTable[T]) sweep(inUse func(mark func(id int32))) (freed []int32) {
 	marks := make([]bool, len(t.defs))
 	inUse(func(id int32) { marks[id] = true })
 	for id := range t.defs {
-		def := &t.defs[id]
-		if def.used && def.instances == 0 && !marks[id] {
-			delete(t.ids, def.name)
-			*def = taskDef[T]{}
-			freed = append(freed, int32(id))
+		if def := &t.defs[id]; def.used && def.instances == 0 && !marks[id] {
+			ids = append(ids, int32(id))
 		}
 	}
-	t.free = append(t.free, freed...)
-	return freed
+	return ids
+}
+
+// release frees numbers that were unused, except those of tasks that are expected again.
+func (t *taskTable[T]) release(ids []int32) {
+	for _, id := range ids {
+		if def := t.edit(id); def.instances == 0 {
+			delete(t.ids, def.name)
+			*def = taskDef[T]{}
+			t.free = append(t.free, id)
+		}
+	}
 }
 
 // memberTable holds the workers in the order in which they were added. The
@@ -195,17 +221,26 @@ type member[W comparable] struct {
 	removed  bool
 }
 
-// clone returns a copy that shares nothing with t. It leaves out removed workers.
-func (t *memberTable[W]) clone() memberTable[W] {
-	c := memberTable[W]{byName: make(map[W]*member[W], len(t.byName)), serial: t.serial}
+// newMemberTable returns a table of members, in order. serial is the last that was given.
+func newMemberTable[W comparable](members []member[W], serial uint64) memberTable[W] {
+	t := memberTable[W]{byName: make(map[W]*member[W], len(members)), serial: serial}
+	for i := range members {
+		m := &members[i]
+		t.list = append(t.list, m)
+		t.byName[m.name] = m
+	}
+	return t
+}
+
+// copies returns copies of the members, in order.
+func (t *memberTable[W]) copies() []member[W] {
+	members := make([]member[W], 0, len(t.byName))
 	for _, m := range t.list {
 		if !m.removed {
-			copied := *m
-			c.list = append(c.list, &copied)
-			c.byName[m.name] = &copied
+			members = append(members, *m)
 		}
 	}
-	return c
+	return members
 }
 
 // set adds a worker or redefines it, and reports whether that changed

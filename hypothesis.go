@@ -4,6 +4,7 @@ package orchestrator
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"time"
 
@@ -36,28 +37,27 @@ type Hypothesis[W, T comparable] struct {
 // change in between, two calls return the same until a pause or a grace period ends.
 //
 // Plan returns [ErrNoTerm] before the first term, [ErrUnknownWorker] if h names a worker
-// that was not added, and [ErrInvalid] if a name or a task in h is invalid. It costs
-// one look-up in a map for each task that a worker runs.
+// that was not added, and [ErrInvalid] if a name or a task in h is invalid. It takes
+// O(workers + tasks + instances), and looks up only the names in h.
 func (o *Orchestrator[W, T]) Plan(h Hypothesis[W, T]) (Plan[W, T], error) {
-	last := o.last.Load()
-	if last == nil {
+	if o.last.Load() == nil {
 		return Plan[W, T]{}, ErrNoTerm
 	}
 	if err := h.check(); err != nil {
 		return Plan[W, T]{}, fmt.Errorf("plan: %w", err)
 	}
-	s := supposition[W, T]{o: o, now: time.Now(), last: last}
+	s := supposition[W, T]{o: o, now: time.Now()}
 	o.mu.Lock()
-	tasks := o.tasks.list()
-	loaded := o.tasks.loaded || len(h.AddTasks) > 0
-	workers := o.members.clone()
+	// The next snapshot comes together with the release of numbers to which this one refers.
+	s.last = o.last.Load()
+	s.table = o.tasks.fork(h.tasks())
+	members, serial := o.members.copies(), o.members.serial
 	o.mu.Unlock()
+	workers := newMemberTable(members, serial)
 	if err := h.applyTo(&workers); err != nil {
 		return Plan[W, T]{}, fmt.Errorf("plan: %w", err)
 	}
-	s.table = newTaskTable[T](len(tasks) + len(h.AddTasks))
-	s.table.loaded = loaded
-	s.table.replace(tasks)
+	s.table.loaded = s.table.loaded || len(h.AddTasks) > 0
 	for _, name := range h.RemoveTasks {
 		s.table.set(name, 0, HandoffDefault)
 	}
@@ -67,6 +67,22 @@ func (o *Orchestrator[W, T]) Plan(h Hypothesis[W, T]) (Plan[W, T], error) {
 	s.suppose(workers.current())
 	massLoss := s.apply(&h)
 	return s.plan(massLoss), nil
+}
+
+// tasks yields the names of the tasks of h.
+func (h *Hypothesis[W, T]) tasks() iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for _, task := range h.AddTasks {
+			if !yield(task.Name) {
+				return
+			}
+		}
+		for _, name := range h.RemoveTasks {
+			if !yield(name) {
+				return
+			}
+		}
+	}
 }
 
 // check returns the first invalid name or task.
@@ -113,29 +129,20 @@ func (h *Hypothesis[W, T]) applyTo(t *memberTable[W]) error {
 	return nil
 }
 
-// supposition is a simulated term. It numbers the tasks itself, because the
-// orchestrator may give the numbers of the last term to other tasks.
+// supposition is a simulated term. Its tasks have the numbers that they have in the
+// orchestrator.
 type supposition[W, T comparable] struct {
 	o       *Orchestrator[W, T]
 	now     time.Time
 	last    *Snapshot[W, T]
-	table   taskTable[T]
+	table   taskTable[T] // the definitions do not change after the hypothesis is applied
 	fleet   *term.Fleet
 	workers []*worker[W, T] // of fleet, in its order
 }
 
 // suppose makes the fleet from the members and their results of the last term.
 func (s *supposition[W, T]) suppose(names []W, members []term.Member) {
-	s.fleet = s.last.fleet.Suppose(s.o.cfg.term(), members, s.now,
-		func(task int32) int32 { return s.table.id(s.last.names[task]) },
-		func(i int) []int32 {
-			names := s.last.tasks(i)
-			ids := make([]int32, len(names))
-			for j, name := range names {
-				ids[j] = s.table.id(name)
-			}
-			return ids
-		})
+	s.fleet = s.last.fleet.Suppose(s.o.cfg.term(), members, s.now)
 	for i, w := range s.fleet.Workers {
 		s.workers = append(s.workers, &worker[W, T]{Worker: w, name: names[i]})
 	}
@@ -177,16 +184,16 @@ func (s *supposition[W, T]) losers() map[uint64]W {
 
 // plan decides the term.
 func (s *supposition[W, T]) plan(massLoss bool) Plan[W, T] {
-	var expect term.Tasks
-	s.table.snapshot(&expect, s.o.cfg.handoff)
+	tasks := term.Tasks{Loaded: s.table.loaded}
+	setExpected(&tasks, s.table.defs, s.o.cfg.handoff)
 	t := &termRun[W, T]{
 		id:    Term{Epoch: s.o.cfg.epoch, Number: s.last.plan.Stats.Term.Number + 1},
-		fleet: s.fleet, workers: s.workers, losers: s.losers(), expect: &expect, names: s.table.names,
+		fleet: s.fleet, workers: s.workers, losers: s.losers(), expect: &tasks, names: s.table.names,
 	}
 	now := term.Moment{Term: t.id.Number, Time: s.now}
-	s.fleet.Resume(&expect, now)
+	s.fleet.Resume(&tasks, now)
 	t.stats.Term, t.stats.Start, t.stats.MassLoss = t.id, s.now, massLoss
-	t.decision = s.fleet.Decide(&expect, now)
+	t.decision = s.fleet.Decide(&tasks, now)
 	t.stats.Planning = time.Since(s.now)
 	t.rows = t.rowsBefore()
 	t.count()

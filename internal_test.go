@@ -5,6 +5,7 @@ package orchestrator
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -95,8 +96,8 @@ func TestT4_LateAnswerIsOvertaken(t *testing.T) {
 		time.Sleep(5 * time.Second) // the answer arrives: w2 runs nothing
 		c.answerAfter(time.Second, "w1")
 		require.NoError(t, term.phases(t.Context()))
-		term.freeTasks()
-		o.last.Store(term.publish(nil))
+		term.forgetTasks()
+		term.publish(nil)
 		o.endTurn()
 		require.Len(t, c.runs["w1"], 1)
 		require.Len(t, c.runs["w2"], 1)
@@ -125,5 +126,67 @@ func TestT4_LateFailureOfAPredecessor(t *testing.T) {
 			require.ErrorIs(t, o.NextTerm(t.Context()), ErrSilent)
 			require.Equal(t, state, o.LastActual()[1].State)
 		}
+	})
+}
+
+// While a term under way has forgotten tasks, and has not yet replaced the last snapshot, a
+// plan starts from that one, and new tasks get numbers that it does not have. A forgotten
+// task that is added meanwhile stays.
+func TestD16_NumbersOfTheLastSnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, o := newSlowCluster(t, "w1", "w2")
+		for i := range 2000 {
+			c.runs["w1"] = append(c.runs["w1"], fmt.Sprint("old", i))
+		}
+		require.NoError(t, o.NextTerm(t.Context()))
+		starts := func() (tasks []string) {
+			p, err := o.Plan(Hypothesis[string, string]{})
+			require.NoError(t, err)
+			for _, change := range p.Changes {
+				if change.Kind.Op == Start {
+					tasks = append(tasks, change.Task)
+				}
+			}
+			return tasks
+		}
+		c.runs["w1"] = nil // no task is loaded, so nothing stops or starts them
+
+		// A term, step by step.
+		require.NoError(t, o.takeTurn(t.Context()))
+		o.number++
+		term := &termRun[string, string]{o: o, id: Term{Number: o.number}, fleet: o.fleet, expect: &o.expect, names: o.namesOf}
+		require.NoError(t, term.run(t.Context()))
+		require.Len(t, term.unused, 2000)
+		require.NoError(t, o.AddTask("new"))
+		require.Equal(t, []string{"new"}, starts())
+		require.NoError(t, o.AddTask("old7"))
+		require.Equal(t, []string{"new"}, starts(), "w1 ran the other one")
+		term.publish(nil)
+		o.endTurn()
+
+		require.Len(t, o.tasks.free, 1999)
+		require.NoError(t, o.AddTask("newer"))
+		require.ElementsMatch(t, []string{"new", "old7", "newer"}, starts())
+		require.NoError(t, o.NextTerm(t.Context()))
+		require.ElementsMatch(t, []string{"new", "old7", "newer"}, slices.Concat(c.runs["w1"], c.runs["w2"]))
+	})
+}
+
+// Snapshots, plans and the orchestrator share the definitions of the tasks. None sees a
+// change of another.
+func TestD17_DefinitionsAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, o := newSlowCluster(t, "w1")
+		require.NoError(t, o.UpdateTasks([]Task[string]{{Name: "a"}, {Name: "b"}, {Name: "c"}}))
+		require.NoError(t, o.NextTerm(t.Context()))
+		before, last := o.ListExpectedTasks(), o.Last()
+		_, err := o.Plan(Hypothesis[string, string]{
+			AddTasks: []Task[string]{{Name: "a", Instances: 3}, {Name: "d"}}, RemoveTasks: []string{"b"},
+		})
+		require.NoError(t, err)
+		require.Equal(t, before, o.ListExpectedTasks())
+		require.NoError(t, o.AddTask("e"))
+		o.RemoveTask("a")
+		require.Equal(t, before, slices.Collect(last.Expected()))
 	})
 }

@@ -42,7 +42,8 @@ type Orchestrator[W, T comparable] struct {
 	workersVersion uint64          // the version of members that workers was made from
 	losers         map[uint64]W    // the names of removed workers, by serial; replaced, never changed in place
 	expect         term.Tasks
-	expected       []taskDef[T] // as of expect; shared with snapshots, so never changed in place
+	expected       []taskDef[T] // those of expect; shared with snapshots, so never changed in place
+	tasksVersion   uint64       // the version of tasks that expect was made from
 
 	tick atomic.Int64 // the ticker of Run, as a time.Duration; 0 without Run
 
@@ -71,8 +72,8 @@ func New[W, T comparable](c Communicator[W, T], opts ...Option) (*Orchestrator[W
 		applier:  applier,
 		cfg:      cfg,
 		changed:  make(chan struct{}, 1),
-		tasks:    newTaskTable[T](0),
-		members:  memberTable[W]{byName: make(map[W]*member[W])},
+		tasks:    taskTable[T]{ids: make(map[T]int32)},
+		members:  newMemberTable[W](nil, 0),
 		turn:     make(chan struct{}, 1),
 		fleet:    term.New(cfg.term()),
 		inflight: newInflight[W, T](),

@@ -14,13 +14,12 @@ import (
 
 // Snapshot is one term as it ended: its plan, the workers with their tasks, and the tasks
 // that it expected, which all agree with each other. It does not change, and its methods
-// are safe for concurrent use. A snapshot that is kept keeps the workers' last answers in
-// memory.
+// are safe for concurrent use. A snapshot that is kept keeps the workers' last answers and the
+// expected tasks in memory.
 type Snapshot[W, T comparable] struct {
 	plan     Plan[W, T]
 	fleet    *term.Snapshot
 	workers  []workerResult[W, T] // of fleet, in its order
-	names    map[int32]T          // of the tasks in fleet
 	losers   map[uint64]W         // the names of removed workers, by serial
 	expected []taskDef[T]
 	// undecided: the term ended before it could decide.
@@ -93,7 +92,7 @@ func (s *Snapshot[W, T]) Workers() iter.Seq[WorkerState[W, T]] {
 func (s *Snapshot[W, T]) Loads() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i := range s.fleet.Workers {
-			if !yield(int(s.fleet.Workers[i].Runs)) {
+			if !yield(s.fleet.Load(i)) {
 				return
 			}
 		}

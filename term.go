@@ -46,7 +46,6 @@ func (o *Orchestrator[W, T]) NextTerm(ctx context.Context) error {
 		before = last.plan
 	}
 	r := t.publish(err)
-	o.last.Store(r)
 	o.underWay.Store(nil)
 	t.log(ctx, &before, &r.plan)
 	for _, f := range o.cfg.stats {
@@ -72,7 +71,8 @@ type termRun[W, T comparable] struct {
 	rows      []WorkerPlan[W] // by worker, as of the decision
 	writing   *writing[W, T]  // nil if nothing was written
 	failures  []error
-	undecided bool // the term ended before it could decide
+	undecided bool    // the term ended before it could decide
+	unused    []int32 // numbers of tasks to release, when the next snapshot replaces the last one
 
 	silenced, returned, lost []*worker[W, T] // for the log
 }
@@ -87,7 +87,7 @@ func (t *termRun[W, T]) run(ctx context.Context) error {
 	t.stats.Term, t.stats.Start = t.id, time.Now()
 	t.update()
 	err := t.phases(ctx)
-	t.freeTasks()
+	t.forgetTasks()
 	return err
 }
 
@@ -138,9 +138,10 @@ func (t *termRun[W, T]) phases(ctx context.Context) error {
 func (t *termRun[W, T]) update() {
 	o := t.o
 	o.mu.Lock()
-	tasksChanged := o.tasks.snapshot(&o.expect, o.cfg.handoff)
+	o.expect.Loaded = o.tasks.loaded
+	tasksChanged := o.tasksVersion != o.tasks.version
 	if tasksChanged {
-		o.expected = slices.Clone(o.tasks.defs)
+		o.tasksVersion, o.expected = o.tasks.version, o.tasks.share()
 	}
 	membersChanged := o.workersVersion != o.members.version
 	var names []W
@@ -151,6 +152,7 @@ func (t *termRun[W, T]) update() {
 	}
 	o.mu.Unlock()
 	if tasksChanged {
+		setExpected(&o.expect, o.expected, o.cfg.handoff)
 		o.fleet.ForgetTasks(&o.expect)
 	}
 	if membersChanged {
@@ -294,21 +296,22 @@ func (o *Orchestrator[W, T]) namesOf(n int, task func(i int) int32) []T {
 	return o.tasks.names(n, task)
 }
 
-// freeTasks frees the numbers of tasks that nothing refers to. It takes O(tasks + instances)
-// if many unexpected tasks are known, and no time otherwise.
-func (t *termRun[W, T]) freeTasks() {
+// forgetTasks forgets the tasks that nothing refers to. It takes O(tasks + instances) if
+// many unexpected tasks are known, and no time otherwise. Their numbers are not released yet,
+// because the last snapshot may refer to them, and a what-if plan may start from it.
+func (t *termRun[W, T]) forgetTasks() {
 	o := t.o
 	legacies := o.inflight.legacies()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	freed := o.tasks.sweep(func(mark func(int32)) {
+	t.unused = o.tasks.unused(func(mark func(int32)) {
 		o.fleet.Mark(mark)
 		t.decision.Mark(mark)
 		for _, task := range legacies {
 			mark(task)
 		}
 	})
-	o.fleet.Free(freed)
+	o.fleet.Free(t.unused)
 }
 
 // outcomeOf returns the outcome of change i.

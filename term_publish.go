@@ -11,15 +11,16 @@ import (
 	"github.com/f8949c05/orchestrator/internal/term"
 )
 
-// publish returns the snapshot of the term, and completes the statistics. It takes
-// O(workers + changes + waiting) and O(pauses · log(pauses)). It copies no list.
+// publish makes the snapshot of the term the last one, and returns it. It completes the
+// statistics. It takes O(workers + changes + waiting) and O(pauses · log(pauses)). It copies
+// no list.
 func (t *termRun[W, T]) publish(err error) *Snapshot[W, T] {
 	t.stats.Err = err
 	t.count()
 	r := &Snapshot[W, T]{
 		fleet:   t.fleet.Snapshot(&t.decision, t.expect, term.Moment{Term: t.id.Number, Time: t.stats.Start}),
-		workers: make([]workerResult[W, T], len(t.workers)), names: make(map[int32]T),
-		losers: t.losers, expected: t.o.expected, undecided: t.undecided,
+		workers: make([]workerResult[W, T], len(t.workers)),
+		losers:  t.losers, expected: t.o.expected, undecided: t.undecided,
 	}
 	none := &workerRest[T]{}
 	for i, w := range t.workers {
@@ -27,10 +28,6 @@ func (t *termRun[W, T]) publish(err error) *Snapshot[W, T] {
 		if len(w.acked) > 0 || w.err != nil {
 			r.workers[i].workerRest = &workerRest[T]{acked: w.acked, err: w.err}
 		}
-	}
-	tasks := r.fleet.Tasks()
-	for i, name := range t.names(len(tasks), func(i int) int32 { return tasks[i] }) {
-		r.names[tasks[i]] = name
 	}
 	t.stats.Workers.Stuck = t.o.inflight.stuck(time.Now())
 	switch last := t.o.last.Load(); {
@@ -45,6 +42,10 @@ func (t *termRun[W, T]) publish(err error) *Snapshot[W, T] {
 	r.plan = t.plan()
 	t.stats.Total = time.Since(t.stats.Start)
 	r.plan.Stats.Total = t.stats.Total
+	t.o.mu.Lock()
+	defer t.o.mu.Unlock()
+	t.o.last.Store(r)
+	t.o.tasks.release(t.unused)
 	return r
 }
 

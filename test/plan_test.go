@@ -443,8 +443,7 @@ func TestPlan_DuringTerms(t *testing.T) {
 	})
 }
 
-// The numbers of tasks that nothing refers to are given to other tasks. The result of the
-// last term refers to names.
+// A plan has the names of tasks that were replaced since the last term, and of the new ones.
 func TestPlan_AfterTasksWereReplaced(t *testing.T) {
 	inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		f.refusePoison()

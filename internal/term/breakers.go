@@ -76,11 +76,11 @@ func newBreakers(fleet *Fleet, longest time.Duration) *breakers {
 	}
 }
 
-// clone returns a copy for a fleet that shares nothing with b. number returns the number
-// of each task in the copy.
-func (b *breakers) clone(fleet *Fleet, number func(task int32) int32) *breakers {
-	c := newBreakers(fleet, b.longest)
-	c.moves, c.outage = b.moves, maps.Clone(b.outage)
+// clone returns a copy for a fleet that shares nothing with b.
+func (b *breakers) clone(fleet *Fleet) *breakers {
+	c := *b
+	c.fleet, c.outage = fleet, maps.Clone(b.outage)
+	c.tasks, c.workers = make(map[int32]*failedTask, len(b.tasks)), make(map[uint64]*failedWorker, len(b.workers))
 	for id, t := range b.tasks {
 		copied := *t
 		copied.on = make(map[uint64]*Pause, len(t.on))
@@ -88,17 +88,14 @@ func (b *breakers) clone(fleet *Fleet, number func(task int32) int32) *breakers 
 			pause := *p
 			copied.on[w] = &pause
 		}
-		c.tasks[number(id)] = &copied
+		c.tasks[id] = &copied
 	}
 	for serial, w := range b.workers {
 		copied := *w
-		copied.failedTasks = make(map[int32]struct{}, len(w.failedTasks))
-		for id := range w.failedTasks {
-			copied.failedTasks[number(id)] = struct{}{}
-		}
+		copied.failedTasks = maps.Clone(w.failedTasks)
 		c.workers[serial] = &copied
 	}
-	return c
+	return &c
 }
 
 // empty reports whether b holds nothing.

@@ -30,6 +30,8 @@ type Fleet struct {
 	// massLossSince is when too many workers fell silent, and massLossEnded when enough
 	// answered again. They are zero without a mass loss.
 	massLossSince, massLossEnded time.Time
+	// runs holds the tasks of each worker as of the last snapshot, which shares it.
+	runs [][]int32
 	// failed holds the workers that failed to start a task before this term.
 	failed map[uint64]bool
 
@@ -103,7 +105,7 @@ type Worker struct {
 	Late    bool
 	lateFor int
 	// runs holds the tasks of its answer, once each, with the acknowledged writes since.
-	// While acked is empty it may share its memory with ids.
+	// It is replaced, never changed in place: snapshots share it, and ids may.
 	runs []int32
 	// pins is how many tasks at the end of ids must not move (C8).
 	pins int
@@ -139,17 +141,13 @@ type unsettled struct {
 	stopPause Pause
 }
 
-// clone returns a copy that shares nothing with u. number returns the number of each task
-// in the copy.
-func (u *unsettled) clone(number func(task int32) int32) *unsettled {
+// clone returns a copy that shares nothing with u.
+func (u *unsettled) clone() *unsettled {
 	c := *u
-	c.unsure, c.stops = make(Set, len(u.unsure)), make(map[int32]*stop, len(u.stops))
-	for _, task := range u.unsure.sorted() {
-		c.unsure.add(number(task))
-	}
+	c.unsure, c.stops = maps.Clone(u.unsure), make(map[int32]*stop, len(u.stops))
 	for task, s := range u.stops {
 		copied := *s
-		c.stops[number(task)] = &copied
+		c.stops[task] = &copied
 	}
 	return &c
 }

@@ -162,9 +162,7 @@ func TestSnapshot_SupposesTheNextTerm(t *testing.T) {
 			members[i] = Member{Serial: worker.Serial}
 		}
 		s := w.Snapshot(&last, &w.tasks, w.now)
-		f := s.Suppose(w.cfg, members, w.now.Time.Add(time.Minute),
-			func(task int32) int32 { return task },
-			func(i int) []int32 { return slices.Clone(w.Workers[i].runs) })
+		f := s.Suppose(w.cfg, members, w.now.Time.Add(time.Minute))
 		now := Moment{Term: w.now.Term + 1, Time: w.now.Time.Add(time.Minute)}
 		f.Resume(&w.tasks, now)
 		supposed := f.Decide(&w.tasks, now)
@@ -353,31 +351,19 @@ func TestStops_TakeTurns(t *testing.T) {
 	require.Len(t, w.Paused(w.now), 3)
 }
 
-// The tasks of workers get their numbers before those that only a pause knows, whose
-// order is random.
-func TestSnapshot_NumbersTheTasksOfWorkersFirst(t *testing.T) {
-	const n = 50
-	s := &Snapshot{Workers: []Record{{Serial: 1, State: Answering}}, breakers: newBreakers(New(Config{}), time.Minute)}
-	for task := range int32(n) {
-		s.breakers.tasks[task] = &failedTask{on: map[uint64]*Pause{}}
+// Snapshots share the tasks of the workers as long as no worker's tasks change, and do not
+// change themselves.
+func TestSnapshot_SharesTasks(t *testing.T) {
+	w := newWorld(2, 4)
+	term := func() *Snapshot {
+		w.next()
+		d := w.Decide(&w.tasks, w.now)
+		w.write(d.Changes, done)
+		return w.Snapshot(&d, &w.tasks, w.now)
 	}
-	var order []int32
-	number := func(task int32) int32 {
-		i := slices.Index(order, task)
-		if i < 0 {
-			i = len(order)
-			order = append(order, task)
-		}
-		return int32(i)
-	}
-	want := make([]int32, n)
-	s.Suppose(Config{}, []Member{{Serial: 1}}, time.Now(), number, func(int) []int32 {
-		ids := make([]int32, n)
-		for i := range want {
-			want[i] = int32(n - i)
-			ids[i] = number(want[i])
-		}
-		return ids
-	})
-	require.Equal(t, want, order[:n])
+	first := term()
+	require.Same(t, &first.runs[0], &w.Snapshot(&Decision{}, &w.tasks, w.now).runs[0])
+	w.tasks.Instances[0] = 0
+	second := term()
+	require.Equal(t, []int{4, 3}, []int{first.Load(0) + first.Load(1), second.Load(0) + second.Load(1)})
 }

@@ -3,16 +3,17 @@ package term
 // What a term leaves behind, and what-if plans that start from it.
 
 import (
-	"maps"
 	"slices"
 	"time"
 )
 
-// Snapshot is a fleet as a term left it. It does not change, and shares nothing with the
-// fleet.
+// Snapshot is a fleet as a term left it. It does not change. Its numbers of tasks are those
+// of the fleet, which may free them in the next term.
 type Snapshot struct {
 	Workers []Record
 
+	runs     [][]int32 // of the workers, in their order; shared with other snapshots
+	tasks    int       // more than any number of a task
 	losses   []loss    // of tasks that are gone
 	breakers *breakers // nil if they hold nothing
 	ran      []int32   // tasks that ran before, among those that failed, changed or wait
@@ -30,7 +31,6 @@ type Record struct {
 	Repeats   bool
 	initial   bool
 	pins      int32
-	Runs      int32 // tasks, 0 if it is lost
 	Since     time.Time
 	Took      time.Duration // the call of its last answer
 	Standing  *Standing
@@ -100,20 +100,19 @@ func (f *Fleet) Quarantined(w *Worker) bool {
 // the tasks t. It takes O(workers + failures), and a pass over all tasks if starts failed.
 func (f *Fleet) Snapshot(d *Decision, t *Tasks, now Moment) *Snapshot {
 	s := &Snapshot{
-		Workers:       make([]Record, len(f.Workers)),
+		Workers: make([]Record, len(f.Workers)), runs: f.shareRuns(), tasks: len(f.flags),
 		massLossSince: f.massLossSince, massLossEnded: f.massLossEnded,
 	}
-	same := func(task int32) int32 { return task }
 	for i, w := range f.Workers {
 		if w.standing == nil || w.standing.State != w.State {
 			w.standing = &Standing{w.State, now}
 		}
 		s.Workers[i] = Record{
 			Serial: w.Serial, State: w.State, Draining: w.Draining, Heard: w.Heard, initial: w.initial,
-			Repeats: w.Duplicates > 0, Runs: int32(len(w.runs)), Since: w.Since, Took: w.took, Standing: w.standing,
+			Repeats: w.Duplicates > 0, Since: w.Since, Took: w.took, Standing: w.standing,
 		}
 		if len(w.unsure) > 0 || len(w.stops) > 0 || w.gainIn > now.Term || !w.Missed.IsZero() {
-			s.Workers[i].unsettled = w.clone(same)
+			s.Workers[i].unsettled = w.clone()
 		}
 		if len(w.acked) == 0 && w.Duplicates == 0 {
 			s.Workers[i].pins = int32(w.pins)
@@ -122,7 +121,7 @@ func (f *Fleet) Snapshot(d *Decision, t *Tasks, now Moment) *Snapshot {
 	f.dropFound()
 	s.losses = slices.Clone(f.losses)
 	if !f.breakers.empty() {
-		s.breakers = f.breakers.clone(nil, same)
+		s.breakers = f.breakers.clone(nil)
 		for task := range f.breakers.tasks { // see forbid
 			if f.flags[task]&taskSeen != 0 {
 				s.ran = append(s.ran, task)
@@ -144,88 +143,70 @@ func (f *Fleet) Snapshot(d *Decision, t *Tasks, now Moment) *Snapshot {
 	return s
 }
 
-// Tasks returns the tasks to which the snapshot refers. The caller keeps their names,
-// because their numbers may stand for other tasks later.
-func (s *Snapshot) Tasks() (tasks []int32) {
-	if s.breakers != nil {
-		tasks = slices.AppendSeq(tasks, s.breakers.allTasks())
+// shareRuns returns the tasks of each worker. Snapshots share them while they do not change,
+// so that a term without changes copies nothing.
+func (f *Fleet) shareRuns() [][]int32 {
+	shared := func(w *Worker, runs []int32) bool {
+		return len(w.runs) == len(runs) && (len(runs) == 0 || &w.runs[0] == &runs[0])
 	}
-	for i := range s.Workers {
-		if u := s.Workers[i].unsettled; u != nil {
-			tasks = slices.AppendSeq(slices.AppendSeq(tasks, maps.Keys(u.unsure)), maps.Keys(u.stops))
+	if !slices.EqualFunc(f.Workers, f.runs, shared) {
+		f.runs = make([][]int32, len(f.Workers))
+		for i, w := range f.Workers {
+			f.runs[i] = w.runs
 		}
 	}
-	for _, l := range s.losses {
-		tasks = append(tasks, l.task)
-	}
-	return append(tasks, s.ran...)
+	return f.runs
 }
+
+// Load returns the number of tasks of the worker at an index, 0 if it is lost.
+func (s *Snapshot) Load(i int) int { return len(s.runs[i]) }
 
 // Suppose returns a fleet of the members, in the states of the snapshot. A member that is
 // not in the snapshot answers without tasks. The tasks of a worker that is no member are
-// lost. number maps a task of the snapshot to the new fleet; tasks(i) returns the tasks of
-// the snapshot's worker i, in the new numbers.
-func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time, number func(task int32) int32, tasks func(i int) []int32) *Fleet {
+// lost. The numbers of the tasks must still be those of the snapshot. The fleet shares the
+// workers' lists with the snapshot.
+func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time) *Fleet {
 	f := New(cfg)
 	f.massLossSince, f.massLossEnded = s.massLossSince, s.massLossEnded
-	renumber := func(task int32) int32 {
-		id := number(task)
-		f.grow(int(id) + 1)
-		return id
-	}
-	views := make(map[uint64]*Worker, len(members))
-	for _, m := range members {
-		w := &Worker{Serial: m.Serial, Draining: m.Draining, Since: now, State: Answering, Heard: true}
+	f.grow(s.tasks)
+	workers, views := make([]Worker, len(members)), make(map[uint64]*Worker, len(members))
+	for i, m := range members {
+		w := &workers[i]
+		*w = Worker{Serial: m.Serial, Draining: m.Draining, Since: now, State: Answering, Heard: true}
 		f.Workers = append(f.Workers, w)
 		views[m.Serial] = w
 	}
-	for i := range s.Workers {
-		r := &s.Workers[i]
-		ids := tasks(i)
-		f.markSeen(ids...)
-		w := views[r.Serial]
-		if w != nil {
-			w.State, w.Heard, w.initial, w.Since = r.State, r.Heard, r.initial, r.Since
-			if r.unsettled != nil {
-				w.unsettled = *r.unsettled.clone(renumber)
-			}
-			if !w.Missed.IsZero() {
-				w.Missed = now // it does not answer the next term
-			}
-		}
-		switch {
-		case w == nil && r.State != Lost:
-			for _, id := range ids {
-				f.lose(loss{task: id, worker: r.Serial})
-			}
-		case w != nil && w.State != Lost:
-			w.ids, w.runs, w.pins = ids, ids, int(r.pins)
-		}
-	}
-	since := f.losses
-	f.losses = nil
 	for _, l := range s.losses {
-		l.task = renumber(l.task)
 		f.lose(l)
 	}
-	f.losses = append(f.losses, since...)
+	for i := range s.Workers {
+		r, runs := &s.Workers[i], s.runs[i]
+		for _, task := range runs {
+			f.flags[task] |= taskSeen
+		}
+		w := views[r.Serial]
+		if w == nil {
+			for _, task := range runs {
+				f.lose(loss{task: task, worker: r.Serial})
+			}
+			continue
+		}
+		w.State, w.Heard, w.initial, w.Since = r.State, r.Heard, r.initial, r.Since
+		w.ids, w.runs, w.pins = runs, runs, min(int(r.pins), len(runs))
+		if r.unsettled != nil {
+			w.unsettled = *r.unsettled.clone()
+		}
+		if !w.Missed.IsZero() {
+			w.Missed = now // it does not answer the next term
+		}
+	}
 	for _, task := range s.ran {
-		f.markSeen(renumber(task))
+		f.flags[task] |= taskSeen
 	}
 	if s.breakers != nil {
-		// Last, because it ranges over maps: tasks that only a pause knows get their
-		// numbers here, and no change of a plan.
-		f.breakers = s.breakers.clone(f, renumber)
+		f.breakers = s.breakers.clone(f)
 	}
 	return f
-}
-
-// markSeen records that tasks ran before.
-func (f *Fleet) markSeen(tasks ...int32) {
-	for _, id := range tasks {
-		f.grow(int(id) + 1)
-		f.flags[id] |= taskSeen
-	}
 }
 
 // Silence assumes that a worker does not answer.
