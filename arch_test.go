@@ -100,6 +100,7 @@ var mayImport = map[string]string{
 	"communicator/grpc/internal/grpctest": "std communicator/grpc/orchestratorv1 google.golang.org",
 	"etcd/e2e":                            "",
 	"examples/internal/stage/stagetest":   "std examples/internal/stage",
+	"internal/draintest":                  "std dashboard/api",
 	"internal/netfault":                   "std",
 	"internal/pgtest":                     "std",
 	"internal/proctest":                   "std golang.org/x/sys/unix",
@@ -126,7 +127,7 @@ var mayLink = map[string]string{
 }
 
 // testsOnly is what only tests may import.
-const testsOnly = "github.com/stretchr/testify go.uber.org/goleak internal/pgtest internal/proctest"
+const testsOnly = "github.com/stretchr/testify go.uber.org/goleak internal/draintest internal/pgtest internal/proctest"
 
 // superseded is what even tests do not import. The replacements are log/slog,
 // math/rand/v2, io with os, and errors.

@@ -4,11 +4,9 @@ package etcd_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -18,12 +16,12 @@ import (
 	"github.com/f8949c05/orchestrator/dashboard"
 	"github.com/f8949c05/orchestrator/dashboard/api"
 	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/internal/draintest"
 )
 
 // board is the dashboard of a candidate, which drains with the registry.
 type board struct {
 	*dashboard.Handler[etcd.WorkerID, string]
-	stage  *stage
 	resign func()
 }
 
@@ -56,31 +54,9 @@ func (s *stage) startBoard(name string, registry *etcd.Registry) *board {
 			})
 		})
 	}()
-	b := &board{Handler: h, stage: s, resign: func() { cancel(errOver); <-done }}
+	b := &board{Handler: h, resign: func() { cancel(errOver); <-done }}
 	s.Cleanup(b.resign)
 	return b
-}
-
-// ask sends a request to the dashboard's API from this machine.
-func (b *board) ask(method, target string, answer any) (code int) {
-	b.stage.Helper()
-	r := httptest.NewRequestWithContext(b.stage.Context(), method, "http://localhost/api/v1/"+target, nil)
-	r.RemoteAddr = "127.0.0.1:1"
-	w := httptest.NewRecorder()
-	b.ServeHTTP(w, r)
-	if w.Code == http.StatusOK {
-		require.NoError(b.stage, json.Unmarshal(w.Body.Bytes(), answer))
-	}
-	return w.Code
-}
-
-// shows waits until the dashboard shows a worker with so many tasks, draining or not.
-func (b *board) shows(worker string, tasks int, draining bool) {
-	b.stage.Helper()
-	b.stage.eventually(fmt.Sprintf("%s has %d tasks", worker, tasks), func() bool {
-		var w api.WorkerDetail
-		return b.ask("GET", "worker?name="+worker, &w) == http.StatusOK && w.Tasks == tasks && w.Draining == draining
-	})
 }
 
 func TestD21_DrainsThroughTheDashboardOutliveTheLeader(t *testing.T) {
@@ -95,20 +71,12 @@ func TestD21_DrainsThroughTheDashboardOutliveTheLeader(t *testing.T) {
 		s.startMember(s.client, name, 60*time.Second).joined()
 	}
 	first := s.startBoard("first", registry)
-	first.shows("a", 2, false)
+	s.eventually("first leads", func() bool { return draintest.Ask(t, first, "GET", "status", new(api.Status)) == http.StatusOK })
 	second := s.startBoard("second", registry)
-	require.Equal(t, http.StatusServiceUnavailable, second.ask("GET", "status", nil))
-
-	var drain api.Drain
-	require.Equal(t, http.StatusOK, first.ask("POST", "drain?worker=a", &drain))
-	require.True(t, drain.Draining)
-	first.shows("a", 0, true)
-	first.resign()
-
-	second.shows("a", 0, true)
-	second.shows("b", 4, false)
-	require.Equal(t, http.StatusServiceUnavailable, first.ask("GET", "status", nil))
-	require.Equal(t, http.StatusOK, second.ask("DELETE", "drain?worker=a", &drain))
-	require.False(t, drain.Draining)
-	second.shows("a", 2, false)
+	draintest.Run(t, first, func() http.Handler {
+		require.Equal(t, http.StatusServiceUnavailable, draintest.Ask(t, second, "GET", "status", nil))
+		first.resign()
+		return second
+	})
+	require.Equal(t, http.StatusServiceUnavailable, draintest.Ask(t, first, "GET", "status", nil))
 }
