@@ -397,3 +397,32 @@ func TestWatch_GoesOn(t *testing.T) {
 		require.Equal(t, "orchctl: http://a: connection refused; does the process run, and is the address right?; asking again every 1s\norchctl: http://a answers again\n", errs.String())
 	})
 }
+
+// A request that fails between two answers costs no change.
+func TestWatch_LosesNoChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		var requests, lists atomic.Uint64
+		n.serve("a:80", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			head := header()
+			head.Term.Number = min(requests.Add(1), 2)
+			switch {
+			case !strings.HasSuffix(r.URL.Path, "changes"):
+				answers(http.StatusOK, api.Status{Header: head, Summary: "x"}).ServeHTTP(w, r)
+			case lists.Add(1) == 1:
+				problem(http.StatusServiceUnavailable, "This process does not lead.", "").ServeHTTP(w, r)
+			default:
+				kind := orchestrator.ChangeKind{Op: orchestrator.Stop, Reason: orchestrator.ReasonUnexpected}
+				answers(http.StatusOK, api.Changes{Header: head, Page: api.Page{After: "more"}, Changes: []api.RepeatedChange{
+					{Term: head.Term, Times: 1, Change: api.Change{Kind: kind, Task: "new", From: "w1", Outcome: "done"}},
+				}}).ServeHTTP(w, r)
+			}
+		}))
+		ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
+		defer cancel()
+		p, out, errs := n.process()
+		require.Equal(t, exitDone, p.run(ctx, []string{"watch", "-server", "http://a"}))
+		require.Equal(t, 1, strings.Count(out.String(), "stop new w1 ->, unexpected: done\n"), out)
+		require.Contains(t, errs.String(), "only the last 1 are shown")
+	})
+}

@@ -1,7 +1,7 @@
 // Orchctl shows and steers a fleet through its dashboard: the JSON API of package dashboard.
 //
 //	orchctl -server http://127.0.0.1:8080 status
-//	orchctl why tenant-0013
+//	orchctl why tenant-013
 //	orchctl what-if -drain worker-03 -lose worker-08
 //	orchctl drain worker-03
 //

@@ -216,7 +216,7 @@ func (p *process) execute(ctx context.Context, c *command, s *settings, args []s
 		p.usage(c, own)
 		return err
 	case err == nil && len(names) < c.min:
-		err = fmt.Errorf("%s is missing", c.args)
+		err = fmt.Errorf("%s is missing", strings.Fields(c.args)[0])
 	case err == nil && c.max >= 0 && len(names) > c.max:
 		err = fmt.Errorf("unexpected argument %q", names[c.max])
 	case err == nil:
@@ -288,7 +288,8 @@ type session struct {
 	*process
 	*client  // nil if the command asks no server
 	settings *settings
-	silent   bool // no server answers, and that was said
+	silent   bool   // no server answers, and that was said
+	cut      string // says that a list is only a part
 }
 
 // get reads an answer that begins with an api.Header, from a server or the log.
@@ -319,7 +320,11 @@ func (s *session) show(answer any, names func() []string, text func() string) er
 	if out == "" {
 		s.say("nothing to show")
 	}
-	return s.write(out)
+	if err := s.write(out); err != nil || s.cut == "" {
+		return err
+	}
+	s.say("%s", s.cut)
+	return nil
 }
 
 // write writes to the standard output.

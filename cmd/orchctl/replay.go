@@ -94,9 +94,7 @@ func (p *past) get(query url.Values, answer any) error {
 			a.Load = append(a.Load, api.LoadPoint{Term: l.Term, Time: l.Time, Tasks: l.Tasks})
 		}
 	case *api.Tasks:
-		rows := p.waiting(func(w *api.Waiting) bool {
-			return query.Get("waiting") == "any" || query.Get("waiting") == string(w.Kind())
-		})
+		rows := p.waiting(func(w *api.Waiting) bool { return isKind(w, query.Get("waiting")) })
 		*a = api.Tasks{Header: p.header()}
 		a.Tasks, a.Page = part(rows, len(rows), limit)
 		if n := p.last().WaitingMore; n > 0 {

@@ -60,7 +60,7 @@ func (s *session) statusText(a *api.Status) string {
 
 	var rows [][]string
 	for _, p := range a.Problems {
-		rows = append(rows, []string{api.Printable(string(p.Kind)), ago(a.Now, p.Since), api.Printable(p.Text)})
+		rows = append(rows, []string{api.Printable(string(p.Kind)), s.when(a.Now, p.Since), api.Printable(p.Text)})
 	}
 	if more := a.ProblemsTotal - len(a.Problems); more > 0 {
 		rows = append(rows, []string{"", "", fmt.Sprintf("and %d more", more)})
@@ -120,8 +120,9 @@ func watch(*flag.FlagSet) action {
 			var a api.Status
 			answered, err := s.ask(ctx, first, func() error { return s.get(ctx, "status", nil, &a) })
 			if err == nil && answered && (first || a.Term != last.Term) {
-				err = s.news(ctx, &last, &a)
-				last, first = a, false
+				if answered, err = s.news(ctx, &last, &a); answered {
+					last, first = a, false
+				}
 			}
 			switch {
 			case ctx.Err() != nil:
@@ -134,22 +135,25 @@ func watch(*flag.FlagSet) action {
 	}
 }
 
-// news prints what a term has changed.
-func (s *session) news(ctx context.Context, last, now *api.Status) error {
+// news prints what terms have changed. It prints nothing if no server answers.
+func (s *session) news(ctx context.Context, last, now *api.Status) (answered bool, err error) {
 	if s.settings.format == formatJSON {
 		line, err := json.Marshal(now)
 		if err != nil {
-			return err
+			return false, err
 		}
-		return s.write(escapeJSON(line) + "\n")
+		return true, s.write(escapeJSON(line) + "\n")
 	}
 	var b strings.Builder
 	if last.Term.Number > 0 {
 		var a api.Changes
 		if answered, err := s.ask(ctx, false, func() error {
 			return s.get(ctx, "changes", url.Values{"limit": {strconv.Itoa(maxRows)}}, &a)
-		}); err != nil || !answered {
-			return err
+		}); !answered {
+			return false, err
+		}
+		if n := len(a.Changes); a.After != "" && n > 0 && a.Changes[n-1].Term.Compare(last.Term) > 0 {
+			s.say("orchctl: too many changes at once: only the last %d are shown", n)
 		}
 		for _, c := range slices.Backward(a.Changes) {
 			if c.Term.Compare(last.Term) > 0 && c.Term.Compare(now.Term) <= 0 {
@@ -164,7 +168,7 @@ func (s *session) news(ctx context.Context, last, now *api.Status) error {
 		}
 		fmt.Fprintf(&b, "%s  term %d%s: %s\n", clock(now.Start), now.Term.Number, leader, line)
 	}
-	return s.write(b.String())
+	return true, s.write(b.String())
 }
 
 // clock returns a time of day, or "-" if t is zero.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
 )
 
@@ -127,7 +128,7 @@ func oneTask(text func(*session, *api.TaskDetail) string) action {
 }
 
 func waiting(f *flag.FlagSet) action {
-	kind := f.String("kind", "any", "only instances of this `kind`: held, staying, unplaced or failing")
+	kind := f.String("kind", "any", "only instances of this `kind`: held, staying, unplaced, failing, or missing for the last two")
 	limit := limitFlag(f, maxRows)
 	return func(ctx context.Context, s *session, _ []string) error {
 		a, err := list(ctx, s, "tasks", url.Values{"waiting": {*kind}}, *limit, tasksParts)
@@ -138,7 +139,7 @@ func waiting(f *flag.FlagSet) action {
 			var rows [][]string
 			for _, t := range a.Tasks {
 				for _, w := range t.Waiting {
-					if *kind == "any" || *kind == string(w.Kind()) {
+					if isKind(&w, *kind) {
 						rows = append(rows, waitingRow(shown(t.Name), &w))
 					}
 				}
@@ -146,6 +147,13 @@ func waiting(f *flag.FlagSet) action {
 			return s.screen.table(waitingHeading(), rows)
 		})
 	}
+}
+
+// isKind reports whether a waiting instance is of a kind that the flag -kind names.
+func isKind(w *api.Waiting, kind string) bool {
+	is := w.Kind()
+	return kind == "any" || kind == string(is) ||
+		kind == "missing" && (is == orchestrator.WaitingUnplaced || is == orchestrator.WaitingFailing)
 }
 
 func waitingHeading() []string {

@@ -24,7 +24,7 @@ func limitFlag(f *flag.FlagSet, rows uint) *uint {
 }
 
 // list reads a list page by page, up to a number of rows, or to its end if limit is 0. Rows
-// returns the parts of an answer. If the list was cut, list says so.
+// returns the parts of an answer. If the list is cut, show says so.
 func list[A, R any](ctx context.Context, s *session, route string, query url.Values, limit uint, rows func(*A) (*api.Page, *[]R)) (*A, error) {
 	all, most := new(A), int(limit)
 	for {
@@ -52,7 +52,7 @@ func list[A, R any](ctx context.Context, s *session, route string, query url.Val
 		query.Set("after", next.After)
 	}
 	if page, got := rows(all); page.After != "" {
-		s.say("only the first %s of %d; -limit 0 shows all", plural(len(*got), "row"), page.Matching)
+		s.cut = fmt.Sprintf("only the first %s of %d; -limit 0 shows all", plural(len(*got), "row"), page.Matching)
 	}
 	return all, nil
 }
