@@ -102,6 +102,11 @@ func (h *Handler[W, T]) handle(method, path string, f http.HandlerFunc) {
 	h.endpoints[path][method] = f
 }
 
+// names returns how names become text.
+func (h *Handler[W, T]) names() history.Names[W, T] {
+	return history.Names[W, T]{Worker: h.workerName, Task: h.taskName}
+}
+
 // Lead makes the handler show the terms of source, because this process leads, and records
 // them in the history. A later call replaces the source, also in the history. After stop, the
 // handler answers that this process does not lead, unless Lead was called again. So it does
@@ -115,10 +120,7 @@ func (h *Handler[W, T]) Lead(source Source[W, T]) (stop func()) {
 	l := &lead[W, T]{Source: source}
 	h.recorded = l
 	h.lead.Store(l) // before the history has its terms
-	l.stopRecord = history.Record(h.history, source, history.Names[W, T]{
-		Worker: func(name W) string { return printable(h.workerName(name)) },
-		Task:   func(name T) string { return printable(h.taskName(name)) },
-	})
+	l.stopRecord = history.Record(h.history, source, h.names())
 	return func() {
 		h.leading.Lock()
 		defer h.leading.Unlock()

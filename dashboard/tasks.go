@@ -184,7 +184,7 @@ func (v *view[W, T]) taskRows(tasks []keyed[orchestrator.Task[T]]) []api.Task {
 			row.Missing += w.Instances
 		}
 		if row.WaitingTotal++; row.WaitingTotal <= mostNames {
-			row.Waiting = append(row.Waiting, v.waiting(w))
+			row.Waiting = append(row.Waiting, v.h.names().Waiting(w))
 		}
 	}
 	return rows

@@ -101,42 +101,6 @@ func errText(err error) string {
 	return printable(err.Error())
 }
 
-// change returns a change with its names as text.
-func (v *view[W, T]) change(c *orchestrator.Change[W, T]) api.Change {
-	out := api.Change{Kind: c.Kind, Task: v.taskText(c.Task), Outcome: c.Outcome, Began: c.Began, Took: c.Took, Gap: c.Gap, Err: textError(c.Err)}
-	if c.Kind.Op != orchestrator.Start {
-		out.From = v.workerText(c.From)
-	}
-	if c.Kind.Op != orchestrator.Stop {
-		out.To = v.workerText(c.To)
-	}
-	if c.Kind.Reason == orchestrator.ReasonLost || c.Kind.Reason == orchestrator.ReasonVanished {
-		out.Was = v.workerText(c.Was)
-	}
-	return out
-}
-
-// waiting returns waiting instances with their names as text.
-func (v *view[W, T]) waiting(w *orchestrator.Waiting[W, T]) api.Waiting {
-	out := api.Waiting{Task: v.taskText(w.Task), Instances: w.Instances, Reason: w.Reason, Named: w.Named}
-	if w.Named {
-		out.Worker = v.workerText(w.Worker)
-	}
-	return out
-}
-
-// pause returns a pause with its names as text.
-func (v *termView[W, T]) pause(p *orchestrator.Pause[W, T]) api.Pause {
-	out := api.Pause{Kind: p.Kind, Until: p.Until, Failures: p.Failures, Err: textError(p.Err)}
-	if p.Kind != orchestrator.PauseMoves {
-		out.Worker = v.workerText(p.Worker)
-		if p.Kind != orchestrator.PauseWorker {
-			out.Task = v.taskText(p.Task)
-		}
-	}
-	return out
-}
-
 // textError is an error with the printable text of another.
 type shownError string
 

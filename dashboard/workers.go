@@ -29,7 +29,7 @@ func (v *termView[W, T]) makeWorkers() *workerTable[W, T] {
 	quarantines := make(map[W]*api.Pause)
 	for i := range v.plan.Paused {
 		if p := &v.plan.Paused[i]; p.Kind == orchestrator.PauseWorker {
-			quarantines[p.Worker] = new(v.pause(p))
+			quarantines[p.Worker] = new(v.h.names().Pause(p))
 		}
 	}
 	t.states = slices.AppendSeq(make([]orchestrator.WorkerState[W, T], 0, n), v.snapshot.Workers())
@@ -130,7 +130,7 @@ func (v *view[W, T]) worker(q *query) (api.WorkerDetail, *api.Error) {
 	for j := range v.plan.Paused {
 		if p := &v.plan.Paused[j]; p.Worker == state.Name && p.Kind != orchestrator.PauseMoves {
 			if out.PausesTotal++; out.PausesTotal <= mostPauses {
-				out.Pauses = append(out.Pauses, v.pause(p))
+				out.Pauses = append(out.Pauses, v.h.names().Pause(p))
 			}
 		}
 	}

@@ -63,14 +63,10 @@ func (t *Term) Shown() Term {
 	return c
 }
 
-// Text is what names become.
-func Text(name string) string { return text(name) }
-
 // The bounds that tests need.
 const (
 	KeptChanges = keptChanges
 	KeptPoints  = keptPoints
 	KeptGone    = keptGone
 	LongestLine = longestLine
-	LongestText = longestText
 )

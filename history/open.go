@@ -293,7 +293,7 @@ func (l *line) check() error {
 		return errors.New("too many values")
 	}
 	for i := range l.Workers {
-		if w := &l.Workers[i]; len(w.Name) > longestText || w.Tasks < 0 {
+		if w := &l.Workers[i]; len(w.Name) > LongestText || w.Tasks < 0 {
 			return errors.New("not a worker")
 		}
 	}

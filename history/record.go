@@ -1,14 +1,8 @@
 package history
 
 import (
-	"crypto/sha256"
-	"encoding"
-	"errors"
-	"fmt"
 	"maps"
-	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/f8949c05/orchestrator"
 )
@@ -19,19 +13,8 @@ type Source[W, T comparable] interface {
 	OnTerm(f func(*orchestrator.Snapshot[W, T])) (stop func())
 }
 
-// Names converts names to text. A nil function uses MarshalText of the name if it has
-// that, and fmt.Sprint otherwise. The ring cannot tell names with the same text apart.
-type Names[W, T comparable] struct {
-	Worker func(W) string
-	Task   func(T) string
-}
-
 // Record records the terms of a source from now on, until stop is called. If the source
 // has had a term, the recording begins with it. A second call of stop does nothing.
-//
-// Record converts names to text. Bytes that are not UTF-8 become \xff, with the byte's
-// value in hexadecimal. A text of more than 512 bytes is cut, and a hash distinguishes it
-// from others. Errors are cut too.
 //
 // A term in which nothing changed takes a step for each worker, and allocates nothing.
 // Another one also takes a step for each instance that waits, and for up to 10,000 changes.
@@ -42,73 +25,6 @@ func Record[W, T comparable](r *Ring, s Source[W, T], names Names[W, T]) (stop f
 		rec.observe(last)
 	}
 	return stop
-}
-
-// NameText is the default of [Names]: the name if it is a string, the result of its
-// MarshalText if it has that and it succeeds, and otherwise that of fmt.Sprint.
-func NameText[N comparable](name N) string {
-	switch n := any(name).(type) {
-	case string:
-		return n
-	case encoding.TextMarshaler:
-		if b, err := n.MarshalText(); err == nil {
-			return string(b)
-		}
-	}
-	return fmt.Sprint(name)
-}
-
-// text returns a name as the ring has it. It returns its own results unchanged.
-func text(name string) string {
-	if len(name) <= longestText && utf8.ValidString(name) {
-		return name
-	}
-	var b strings.Builder
-	for rest := name[:min(len(name), longestText)]; len(rest) > 0; {
-		r, n := utf8.DecodeRuneInString(rest)
-		if r == utf8.RuneError && n == 1 {
-			fmt.Fprintf(&b, `\x%02x`, rest[0])
-		} else {
-			b.WriteString(rest[:n])
-		}
-		rest = rest[n:]
-	}
-	if len(name) <= longestText && b.Len() <= longestText {
-		return b.String()
-	}
-	sum := sha256.Sum256([]byte(name))
-	return fmt.Sprintf("%s…%x", cut(b.String(), longestText-20), sum[:8])
-}
-
-// message returns an error's text as the ring has it.
-func message(err error) string {
-	if err == nil {
-		return ""
-	}
-	s := strings.ToValidUTF8(err.Error(), "\ufffd")
-	if len(s) > longestText {
-		s = cut(s, longestText-3) + "…"
-	}
-	return s
-}
-
-// cut returns the first runes of s that fit into n bytes.
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
-}
-
-// errorOf returns an error that is only text, or nil.
-func errorOf(err error) error {
-	if s := message(err); s != "" {
-		return errors.New(s)
-	}
-	return nil
 }
 
 // recorder turns the terms of a source into those of a ring.
@@ -136,12 +52,6 @@ type row[W comparable] struct {
 }
 
 func newRecorder[W, T comparable](r *Ring, names Names[W, T]) *recorder[W, T] {
-	if names.Worker == nil {
-		names.Worker = NameText[W]
-	}
-	if names.Task == nil {
-		names.Task = NameText[T]
-	}
 	return &recorder[W, T]{
 		ring: r, names: names,
 		waiting: make(map[orchestrator.Reason]int), paused: make(map[orchestrator.PauseKind]int),
@@ -213,7 +123,9 @@ func (r *recorder[W, T]) explain(s *orchestrator.Snapshot[W, T]) {
 		i++
 	}
 	for i := range r.events {
-		r.events[i].Err = message(errs[r.events[i].Worker])
+		if err := errs[r.events[i].Worker]; err != nil {
+			r.events[i].Err = Printable(err.Error())
+		}
 	}
 }
 
@@ -265,7 +177,7 @@ func (r *recorder[W, T]) updateMembers(workers []orchestrator.WorkerPlan[W]) (be
 	r.rows = make([]row[W], len(workers))
 	taken := make(map[string]bool, len(workers))
 	for i := range workers {
-		name := text(r.names.Worker(workers[i].Name))
+		name := r.names.worker(workers[i].Name)
 		r.rows[i] = row[W]{name: workers[i].Name, WorkerRow: WorkerRow{Name: name}, hidden: taken[name]}
 		if was := gone[name]; was != nil {
 			r.rows[i].WorkerRow, r.rows[i].known = *was, true
@@ -319,18 +231,9 @@ func (r *recorder[W, T]) term(p *orchestrator.Plan[W, T]) *Term {
 	if len(r.paused) > 0 {
 		t.PausedKinds = maps.Clone(r.paused)
 	}
-	t.Changes, t.ChangesMore = convert(p.Changes, keptChanges, r.change)
-	t.Waiting, t.WaitingMore = convert(p.Waiting, keptList, func(w *orchestrator.Waiting[W, T]) Waiting {
-		return Waiting{Task: r.task(w.Task), Instances: w.Instances, Reason: w.Reason, Worker: r.worker(w.Worker, w.Named), Named: w.Named}
-	})
-	t.Paused, t.PausedMore = convert(p.Paused, keptList, func(x *orchestrator.Pause[W, T]) Pause {
-		one := Pause{Kind: x.Kind, Until: x.Until, Failures: x.Failures, Err: errorOf(x.Err)}
-		one.Worker = r.worker(x.Worker, x.Kind != orchestrator.PauseMoves)
-		if x.Kind != orchestrator.PauseMoves && x.Kind != orchestrator.PauseWorker {
-			one.Task = r.task(x.Task)
-		}
-		return one
-	})
+	t.Changes, t.ChangesMore = convert(p.Changes, keptChanges, r.names.Change)
+	t.Waiting, t.WaitingMore = convert(p.Waiting, keptList, r.names.Waiting)
+	t.Paused, t.PausedMore = convert(p.Paused, keptList, r.names.Pause)
 	return t
 }
 
@@ -345,22 +248,3 @@ func convert[From, To any](all []From, n int, one func(*From) To) (some []To, mo
 	}
 	return some, len(all) - len(some)
 }
-
-func (r *recorder[W, T]) change(c *orchestrator.Change[W, T]) Change {
-	lost := c.Kind.Reason == orchestrator.ReasonLost || c.Kind.Reason == orchestrator.ReasonVanished
-	return Change{
-		Kind: c.Kind, Task: r.task(c.Task), From: r.worker(c.From, c.Kind.Op != orchestrator.Start),
-		To: r.worker(c.To, c.Kind.Op != orchestrator.Stop), Was: r.worker(c.Was, lost),
-		Outcome: c.Outcome, Began: plain(c.Began), Took: c.Took, Gap: c.Gap, Err: errorOf(c.Err),
-	}
-}
-
-// worker returns the text of a worker's name, or "" if none is named.
-func (r *recorder[W, T]) worker(name W, named bool) string {
-	if !named {
-		return ""
-	}
-	return text(r.names.Worker(name))
-}
-
-func (r *recorder[W, T]) task(name T) string { return text(r.names.Task(name)) }

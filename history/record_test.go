@@ -136,28 +136,6 @@ func TestD10_Names(t *testing.T) {
 	require.Equal(t, orchestrator.OutcomeDry, rows[0].Change.Outcome)
 }
 
-// TestText checks the text of names: short, UTF-8, different for different names, and the
-// same for a text.
-func TestText(t *testing.T) {
-	long := strings.Repeat("é", history.LongestText)
-	seen := make(map[string]string)
-	for _, name := range []string{
-		"", "w", "<b>\n\u202e", "\xff", `\xfe`, "a\xffb", strings.Repeat("\xff", history.LongestText), long, long + "1", long + "2",
-		strings.Repeat("x", history.LongestText), strings.Repeat("x", history.LongestText+1), long[1:],
-	} {
-		text := history.Text(name)
-		require.True(t, utf8.ValidString(text))
-		require.LessOrEqual(t, len(text), history.LongestText)
-		require.Equal(t, text, history.Text(text))
-		require.NotContains(t, seen, text)
-		seen[text] = name
-		if utf8.ValidString(name) && len(name) <= history.LongestText {
-			require.Equal(t, name, text)
-		}
-	}
-	require.Equal(t, `a\xffb`, history.Text("a\xffb"))
-}
-
 // TestRing_Bounds makes more changes, events and loads than a ring keeps.
 func TestRing_Bounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

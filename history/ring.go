@@ -20,7 +20,6 @@ const (
 	keptPoints  = 256     // of the load of a worker
 	keptGone    = 10_000  // removals of workers
 	keptWorkers = 1 << 20 // with a load
-	longestText = 512     // bytes of a name or an error
 )
 
 // The defaults of a ring, and those of Open: about what the default log files hold.

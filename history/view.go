@@ -120,10 +120,10 @@ type Filter struct {
 // normal returns the filter with names as the ring has them.
 func (f Filter) normal() Filter {
 	if f.Task != nil {
-		f.Task = new(text(*f.Task))
+		f.Task = new(Printable(*f.Task))
 	}
 	if f.Worker != nil {
-		f.Worker = new(text(*f.Worker))
+		f.Worker = new(Printable(*f.Worker))
 	}
 	return f
 }
@@ -139,12 +139,12 @@ func (f *Filter) selects(c *Change) bool {
 func concerns(c *Change, worker string) bool {
 	return c.Kind.Op != orchestrator.Start && c.From == worker ||
 		c.Kind.Op != orchestrator.Stop && c.To == worker ||
-		hasWas(c) && c.Was == worker
+		hasWas(c.Kind) && c.Was == worker
 }
 
-// hasWas reports whether Was names a worker.
-func hasWas(c *Change) bool {
-	return c.Kind.Reason == orchestrator.ReasonLost || c.Kind.Reason == orchestrator.ReasonVanished
+// hasWas reports whether Was names a worker in a change of a kind.
+func hasWas(k orchestrator.ChangeKind) bool {
+	return k.Reason == orchestrator.ReasonLost || k.Reason == orchestrator.ReasonVanished
 }
 
 // Position is the place of a change in the history: its term, and its index in
@@ -267,7 +267,7 @@ func (v *View) Load(worker string) (loads []Load) {
 		return nil
 	}
 	first := v.terms[0].seq
-	for _, p := range v.ring.load(text(worker), v.terms[len(v.terms)-1].seq) {
+	for _, p := range v.ring.load(Printable(worker), v.terms[len(v.terms)-1].seq) {
 		s := &v.terms[max(p.seq, first)-first].Stats
 		if p.seq <= first {
 			loads = loads[:0]
@@ -280,7 +280,7 @@ func (v *View) Load(worker string) (loads []Load) {
 // Events yields the events of a worker, the newest first. It takes a step for each event
 // that the view holds, at most.
 func (v *View) Events(worker string) iter.Seq2[*Term, *WorkerEvent] {
-	worker = text(worker)
+	worker = Printable(worker)
 	return func(yield func(*Term, *WorkerEvent) bool) {
 		for _, t := range slices.Backward(v.terms[v.stripped:]) {
 			for i := range t.Events {
