@@ -143,29 +143,27 @@ func (v *view[W, T]) term(q *query) (api.TermDetail, *api.Error) {
 	if q.err != nil {
 		return api.TermDetail{}, q.err
 	}
-	for t, quiet := range v.past.Terms(orchestrator.Term{}) {
-		if id := t.Stats.Term; id.Number != number || epoch != 0 && id.Epoch != epoch {
-			continue
-		}
-		out := api.TermDetail{
-			Header: v.header(), TermRow: api.TermRow{Stats: termStats(t), Quiet: quiet.Terms},
-			Changes: []api.Change{}, ChangesTotal: len(t.Changes) + t.ChangesMore,
-			Events: []api.WorkerEvent{}, EventsTotal: len(t.Events) + t.EventsMore,
-		}
-		for _, c := range t.Changes[:min(limit, len(t.Changes))] {
-			c.Err = textError(c.Err)
-			out.Changes = append(out.Changes, c)
-		}
-		for _, e := range t.Events[:min(limit, len(t.Events))] {
-			e.Err = printable(e.Err)
-			out.Events = append(out.Events, e)
-		}
-		out.Changes = out.Changes[:fit(out.Changes, q.bytes/2)]
-		out.Events = out.Events[:fit(out.Events, q.bytes/4)]
-		return out, nil
+	t, quiet, ok := v.past.Term(orchestrator.Term{Epoch: epoch, Number: number})
+	if !ok {
+		return api.TermDetail{}, problem(http.StatusNotFound,
+			"The history does not have this term: it did nothing, or it is too old, or another leader ran it.")
 	}
-	return api.TermDetail{}, problem(http.StatusNotFound,
-		"The history does not have this term: it did nothing, or it is too old, or another leader ran it.")
+	out := api.TermDetail{
+		Header: v.header(), TermRow: api.TermRow{Stats: termStats(t), Quiet: quiet.Terms},
+		Changes: []api.Change{}, ChangesTotal: len(t.Changes) + t.ChangesMore,
+		Events: []api.WorkerEvent{}, EventsTotal: len(t.Events) + t.EventsMore,
+	}
+	for _, c := range t.Changes[:min(limit, len(t.Changes))] {
+		c.Err = textError(c.Err)
+		out.Changes = append(out.Changes, c)
+	}
+	for _, e := range t.Events[:min(limit, len(t.Events))] {
+		e.Err = printable(e.Err)
+		out.Events = append(out.Events, e)
+	}
+	out.Changes = out.Changes[:fit(out.Changes, q.bytes/2)]
+	out.Events = out.Events[:fit(out.Events, q.bytes/4)]
+	return out, nil
 }
 
 // load returns a worker's number of tasks over the terms.

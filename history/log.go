@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -74,10 +73,9 @@ type LogStatus struct {
 // logWriter writes a log. Its queue is bounded. Terms that do not fit into it are counted,
 // and the next line has all workers.
 type logWriter struct {
-	cfg    *config
-	wake   chan struct{} // holds a value after the queue, dropped or closed has changed
-	done   chan struct{} // closed when the goroutine has returned
-	logger *slog.Logger
+	cfg  *config
+	wake chan struct{} // holds a value after the queue, dropped or closed has changed
+	done chan struct{} // closed when the goroutine has returned
 
 	mu      sync.Mutex // guards the following, and is not held during a write
 	queue   []line
@@ -105,10 +103,7 @@ type file interface {
 
 // newLogWriter opens the file and starts the goroutine.
 func newLogWriter(cfg *config) (*logWriter, error) {
-	w := &logWriter{
-		cfg: cfg, logger: cfg.logger,
-		wake: make(chan struct{}, 1), done: make(chan struct{}), rows: make(map[string]WorkerRow),
-	}
+	w := &logWriter{cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{}), rows: make(map[string]WorkerRow)}
 	if err := w.open(); err != nil {
 		return nil, err
 	}
@@ -192,18 +187,9 @@ func (w *logWriter) run() {
 		w.dropped = nil
 		w.mu.Unlock() // so that a slow logger delays no term
 		if dropped != nil {
-			w.logger.Error("history log too slow, terms dropped", "path", w.cfg.path, "term", *dropped, "err", err)
+			w.cfg.logger.Error("history log too slow, terms dropped", "path", w.cfg.path, "term", *dropped, "err", err)
 		}
-		for {
-			l, ok := w.first()
-			if !ok {
-				break
-			}
-			err := w.write(l)
-			w.report(err, l)
-			if err != nil {
-				break
-			}
+		for l, ok := w.first(); ok && w.report(w.write(l)); l, ok = w.first() {
 		}
 	}
 	var err error
@@ -230,23 +216,25 @@ func (w *logWriter) first() (line, bool) {
 	return w.queue[0], true
 }
 
-// report records the result of writing a line, which is the first of the queue.
-func (w *logWriter) report(err error, l line) {
+// report records the result of writing the first line of the queue. It reports whether it
+// was written.
+func (w *logWriter) report(err error) bool {
 	w.mu.Lock()
 	before, missed := w.status.Err, w.status.Missed
 	w.status.Err = err
 	if err == nil {
-		w.weight -= l.weight()
+		w.weight -= w.queue[0].weight()
 		w.queue[0] = line{}
 		w.queue = w.queue[1:]
 	}
 	w.mu.Unlock() // so that a slow logger delays no term
 	switch {
 	case err != nil && before == nil:
-		w.logger.Error("history log not written, will retry", "path", w.cfg.path, "err", err)
+		w.cfg.logger.Error("history log not written, will retry", "path", w.cfg.path, "err", err)
 	case err == nil && before != nil:
-		w.logger.Info("history log written again", "path", w.cfg.path, "missed", missed)
+		w.cfg.logger.Info("history log written again", "path", w.cfg.path, "missed", missed)
 	}
+	return err == nil
 }
 
 // write writes a line, to the next file if this one is full.
@@ -318,17 +306,17 @@ func (w *logWriter) encode(l line) error {
 	}
 	rows := l.Workers[min(mostRows, len(l.Workers)):]
 	l.Workers = l.Workers[:len(l.Workers)-len(rows)]
-	for {
+	for most := keptChanges; ; l.Term = l.Term.shortened(most) {
 		text, err := json.Marshal(l)
 		if err != nil {
 			return err
 		}
-		if len(text) < longestLine || l.Term == nil || l.Term.kept()+len(l.Term.Waiting)+len(l.Term.Paused) == 0 {
+		if len(text) < longestLine || l.Term == nil || most == 0 {
 			w.buf.Write(text)
 			w.buf.WriteByte('\n')
 			return w.encodeRows(rows)
 		}
-		l.Term = l.Term.half()
+		most /= 2
 	}
 }
 
@@ -398,8 +386,10 @@ func (w *logWriter) rotate() error {
 	}
 	name := func(i int) string { return fileName(w.cfg.path, i) }
 	free := 1
-	for free < w.cfg.files-1 && exists(name(free)) {
-		free++
+	for ; free < w.cfg.files-1; free++ {
+		if _, err := os.Lstat(name(free)); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
 	}
 	if w.cfg.files == 1 {
 		err, free = os.Remove(w.cfg.path), 0
@@ -419,11 +409,6 @@ func fileName(path string, number int) string {
 		return path
 	}
 	return path + "." + strconv.Itoa(number)
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // openFile opens a file for appending, and creates it if it does not exist.

@@ -217,21 +217,22 @@ func TestRing_BoundsOfNames(t *testing.T) {
 	require.NotNil(t, r.View().Load("w0"))
 }
 
-// TestRing_DroppedTermsAreFreed checks that the memory of a dropped term can be reused, also
-// if a view has seen it.
+// TestRing_DroppedTermsAreFreed checks that the memory of a dropped term and of the changes
+// of an old one can be reused, also if a view has seen them.
 func TestRing_DroppedTermsAreFreed(t *testing.T) {
-	r, err := history.New(history.WithTerms(2))
+	r, err := history.New(history.WithTerms(2), history.WithChanges(1))
 	require.NoError(t, err)
-	first := new(history.Term)
-	dropped := weak.Make(first)
+	first, second := new(history.Term), &history.Term{Changes: make([]history.Change, 10)}
+	dropped, stripped := weak.Make(first), weak.Make(&second.Changes[0])
 	r.Put(first)
-	require.Equal(t, 1, r.View().Counts().Terms)
-	for range 2 {
-		r.Put(new(history.Term))
-	}
+	r.Put(second)
+	require.Equal(t, 2, r.View().Counts().Terms)
+	r.Put(&history.Term{Changes: make([]history.Change, 1)})
+	first, second = nil, nil
 	runtime.GC()
 	require.Nil(t, dropped.Value())
-	r.Put(new(history.Term))
+	require.Nil(t, stripped.Value())
+	require.Equal(t, 1, r.View().Counts().Changes)
 }
 
 // TestRepeated_Rows checks which changes are one row.

@@ -336,7 +336,7 @@ func (r *Ring) trim() {
 	for ; r.changes > r.cfg.changes && r.stripped < len(r.terms)-1; r.stripped++ {
 		t := r.terms[r.stripped]
 		r.changes -= t.kept()
-		r.terms[r.stripped] = t.withoutChanges()
+		r.terms[r.stripped] = t.shortened(0)
 	}
 	for len(r.gone) > 0 && (len(r.gone) > keptGone || r.gone[0].seq < r.terms[0].seq) {
 		x := r.gone[0]

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"slices"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -84,32 +83,21 @@ type WorkerRow struct {
 // kept counts the changes and events that the term holds.
 func (t *Term) kept() int { return len(t.Changes) + len(t.Events) }
 
-// withoutChanges returns the term without what the ring bounds by [WithChanges].
-func (t *Term) withoutChanges() *Term {
-	return t.shortened(func(int) int { return 0 })
-}
-
-// half returns the term with the first half of each list.
-func (t *Term) half() *Term {
-	return t.shortened(func(n int) int { return n / 2 })
-}
-
-// shortened returns the term with shorter lists.
-func (t *Term) shortened(length func(n int) int) *Term {
+// shortened returns the term with at most the first so many elements of each list.
+func (t *Term) shortened(most int) *Term {
 	c := *t
-	c.Changes = shorten(c.Changes, length, &c.ChangesMore)
-	c.Events = shorten(c.Events, length, &c.EventsMore)
-	c.Waiting = shorten(c.Waiting, length, &c.WaitingMore)
-	c.Paused = shorten(c.Paused, length, &c.PausedMore)
+	c.Changes = shorten(c.Changes, most, &c.ChangesMore)
+	c.Events = shorten(c.Events, most, &c.EventsMore)
+	c.Waiting = shorten(c.Waiting, most, &c.WaitingMore)
+	c.Paused = shorten(c.Paused, most, &c.PausedMore)
 	return &c
 }
 
 // shorten returns the first elements of a list, and adds the number of others to more.
-func shorten[E any](list []E, length func(n int) int, more *int) []E {
-	n := length(len(list))
-	*more += len(list) - n
-	if n == 0 {
-		return nil
+func shorten[E any](list []E, most int, more *int) []E {
+	if len(list) <= most {
+		return list
 	}
-	return slices.Clone(list[:n])
+	*more += len(list) - most
+	return append([]E(nil), list[:most]...) // without the others, and nil if it is empty
 }

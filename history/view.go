@@ -77,8 +77,9 @@ func (v *View) Terms(before orchestrator.Term) iter.Seq2[*Term, Quiet] {
 	}
 }
 
-// Term returns a recorded term and the quiet terms that followed it. It returns false if
-// the term was quiet or is not kept.
+// Term returns a recorded term and the quiet terms that followed it. If the epoch is zero,
+// it is the newest term with the number. Term returns false if the term was quiet or is not
+// kept.
 func (v *View) Term(id orchestrator.Term) (t *Term, followed Quiet, ok bool) {
 	i := v.index(id)
 	if i < 0 {
@@ -87,10 +88,10 @@ func (v *View) Term(id orchestrator.Term) (t *Term, followed Quiet, ok bool) {
 	return v.terms[i], v.followed(i), true
 }
 
-// index returns the index of a term, or -1.
+// index returns the index of a term, or -1. A zero epoch stands for any.
 func (v *View) index(id orchestrator.Term) int {
 	for i, t := range slices.Backward(v.terms) {
-		if t.Stats.Term == id {
+		if is := t.Stats.Term; is == id || id.Epoch == 0 && is.Number == id.Number {
 			return i
 		}
 	}
