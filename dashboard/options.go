@@ -1,12 +1,14 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"reflect"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/history"
@@ -37,6 +39,18 @@ type options struct {
 	taskStates any // func(W) []TaskState[T]
 }
 
+// set returns an option that applies f. It is an error if given, the option's argument, is
+// nil.
+func set(name string, given any, f func(*options)) Option {
+	return option(func(o *options) error {
+		if reflect.ValueOf(given).IsNil() {
+			return invalid("%s(nil): must not be nil", name)
+		}
+		f(o)
+		return nil
+	})
+}
+
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{orchestrator.ErrInvalid}, args...)...)
 }
@@ -53,13 +67,8 @@ func WithTitle(title string) Option {
 // WithLogger sets the logger. The default, and nil, discard everything. The handler logs
 // drains at Info, and answers that it could not compute or send at Warn and Debug.
 func WithLogger(l *slog.Logger) Option {
-	return option(func(o *options) error {
-		if l == nil {
-			l = slog.New(slog.DiscardHandler)
-		}
-		o.logger = l
-		return nil
-	})
+	l = cmp.Or(l, slog.New(slog.DiscardHandler))
+	return set("WithLogger", l, func(o *options) { o.logger = l })
 }
 
 // WithNames sets how names become text. By default a name is text already, or is
@@ -78,13 +87,7 @@ func WithNames[W, T comparable](worker func(W) string, task func(T) string) Opti
 // WithHistory sets where [Handler.Lead] records the terms, such as a ring with a file. The
 // caller closes it. The default is a ring in memory with the defaults of [history.New].
 func WithHistory(r *history.Ring) Option {
-	return option(func(o *options) error {
-		if r == nil {
-			return invalid("WithHistory(nil): must be a ring")
-		}
-		o.history = r
-		return nil
-	})
+	return set("WithHistory", r, func(o *options) { o.history = r })
 }
 
 // WithLeader sets a function that returns the address of the process that leads, such as
@@ -92,13 +95,7 @@ func WithHistory(r *history.Ring) Option {
 // not lead refer to it. The function must be safe for concurrent use and return within
 // milliseconds.
 func WithLeader(address func() string) Option {
-	return option(func(o *options) error {
-		if address == nil {
-			return invalid("WithLeader(nil): must be a function")
-		}
-		o.leader = address
-		return nil
-	})
+	return set("WithLeader", address, func(o *options) { o.leader = address })
 }
 
 // WithToken sets the tokens that may do everything. A request carries one as "Bearer", or as
@@ -137,13 +134,7 @@ const (
 // without [WithToken], only requests from the same machine are answered. The function must
 // be safe for concurrent use.
 func WithAuthorize(f func(*http.Request) Access) Option {
-	return option(func(o *options) error {
-		if f == nil {
-			return invalid("WithAuthorize(nil): must be a function")
-		}
-		o.authorize = f
-		return nil
-	})
+	return set("WithAuthorize", f, func(o *options) { o.authorize = f })
 }
 
 // WithDrain allows to drain workers, and sets the functions that do so. Pass those of the
@@ -174,13 +165,7 @@ type TaskState[T comparable] struct {
 // safe for concurrent use and return within milliseconds. By default the states are not
 // known.
 func WithTaskStates[W, T comparable](f func(worker W) []TaskState[T]) Option {
-	return option(func(o *options) error {
-		if f == nil {
-			return invalid("WithTaskStates(nil): must be a function")
-		}
-		o.taskStates = f
-		return nil
-	})
+	return set("WithTaskStates", f, func(o *options) { o.taskStates = f })
 }
 
 // newOptions applies the options. The error joins all problems.

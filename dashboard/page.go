@@ -47,6 +47,12 @@ type frame struct {
 	Content      any        // what the template of the page needs
 }
 
+// set sets the header and the content, and returns err.
+func (f *frame) set(header api.Header, content any, err *api.Error) *api.Error {
+	f.Header, f.Content = header, content
+	return err
+}
+
 // Root returns the relative way to the root of the dashboard. It is empty unless the path has
 // a slash, as only those of pages that do not exist have.
 func (f *frame) Root() string { return strings.Repeat("../", strings.Count(f.Path, "/")) }
@@ -137,38 +143,31 @@ func (h *Handler[W, T]) pages() []pageRoute[W, T] {
 		{path: "", show: func(v *view[W, T], _ *query, f *frame) *api.Error {
 			content := &overview{Status: v.status(), Fleet: v.workers().rows, Terms: v.lastTerms()}
 			content.cut()
-			f.Header, f.Content = content.Header, content
-			return nil
+			return f.set(content.Header, content, nil)
 		}},
 		{path: "workers", params: []string{"q", "state", "sort", "after", "asked"}, rows: 200, show: func(v *view[W, T], q *query, f *frame) *api.Error {
-			content, err := v.workerList(q)
-			f.Header, f.Content = content.Header, &content
-			return err
+			a, err := v.workerList(q)
+			return f.set(a.Header, &a, err)
 		}},
 		{path: "worker", params: []string{"name", "nth", "after", "asked"}, rows: 200, show: func(v *view[W, T], q *query, f *frame) *api.Error {
-			content, err := v.worker(q)
-			f.Header, f.Content = content.Header, &content
-			return err
+			a, err := v.worker(q)
+			return f.set(a.Header, &a, err)
 		}},
 		{path: "tasks", params: []string{"q", "waiting", "after"}, rows: 50, show: func(v *view[W, T], q *query, f *frame) *api.Error {
-			content, err := v.taskList(q)
-			f.Header, f.Content = content.Header, &content
-			return err
+			a, err := v.taskList(q)
+			return f.set(a.Header, &a, err)
 		}},
 		{path: "task", params: []string{"name", "nth", "after"}, rows: 200, show: func(v *view[W, T], q *query, f *frame) *api.Error {
-			content, err := v.task(q)
-			f.Header, f.Content = content.Header, &content
-			return err
+			a, err := v.task(q)
+			return f.set(a.Header, &a, err)
 		}},
 		{path: "terms", params: []string{"after"}, rows: 50, show: func(v *view[W, T], q *query, f *frame) *api.Error {
-			list, err := v.termList(q)
-			f.Header, f.Content = list.Header, &termList{Terms: list, Plot: v.lastTerms()}
-			return err
+			a, err := v.termList(q)
+			return f.set(a.Header, &termList{Terms: a, Plot: v.lastTerms()}, err)
 		}},
 		{path: "term", params: []string{"number", "epoch"}, rows: 200, show: func(v *view[W, T], q *query, f *frame) *api.Error {
-			content, err := v.term(q)
-			f.Header, f.Content = content.Header, &content
-			return err
+			a, err := v.term(q)
+			return f.set(a.Header, &a, err)
 		}},
 		{path: "what-if", params: []string{"drain", "undrain", "lose", "silence", "add"}, rows: 60, show: func(v *view[W, T], q *query, f *frame) *api.Error {
 			content := &hypothesis{}
@@ -185,9 +184,8 @@ func (h *Handler[W, T]) pages() []pageRoute[W, T] {
 			return err
 		}},
 		{path: "about", show: func(v *view[W, T], q *query, f *frame) *api.Error {
-			content := v.settings(q.access)
-			f.Header, f.Content = content.Header, &content
-			return nil
+			a := v.settings(q.access)
+			return f.set(a.Header, &a, nil)
 		}},
 	}
 }
@@ -337,8 +335,9 @@ func (h *Handler[W, T]) serveDrainForm(w http.ResponseWriter, r *http.Request) {
 		q.values.Set("worker", name)
 		q.values.Set("nth", nth)
 		if _, err := h.setDraining(r, q, draining); err != nil {
-			if len(workers) > 1 {
-				err.Detail = partly(workers, i, draining) + " " + err.Detail
+			if i > 0 {
+				err.Detail = fmt.Sprintf("Done for %d of %d workers: %s. Then: %s", i, len(workers),
+					shorten(printable(strings.Join(workers[:i], ", ")), 200), err.Detail)
 			}
 			h.fail(w, r, err)
 			return
@@ -355,34 +354,6 @@ func (h *Handler[W, T]) serveDrainForm(w http.ResponseWriter, r *http.Request) {
 		location = "worker?" + asked.Encode()
 	}
 	redirect(w, location)
-}
-
-// partly says which workers of a form were drained, or are no longer, before the one that
-// failed.
-func partly(workers []string, failed int, draining bool) string {
-	list := func(names []string) string {
-		text := quote(shorten(printable(names[0]), 80))
-		for _, name := range names[1:min(len(names), mostNames)] {
-			text += ", " + quote(shorten(printable(name), 80))
-		}
-		if more := len(names) - mostNames; more > 0 {
-			text += " and " + grouped(more) + " more"
-		}
-		return text
-	}
-	action := "Drained"
-	if !draining {
-		action = "No longer draining"
-	}
-	text := action + ": none."
-	if failed > 0 {
-		text = action + ": " + list(workers[:failed]) + "."
-	}
-	text += " Failed: " + list(workers[failed:failed+1]) + "."
-	if rest := workers[failed+1:]; len(rest) > 0 {
-		text += " Not tried: " + list(rest) + "."
-	}
-	return text
 }
 
 // redirect leads the browser to a page. [http.Redirect] would make the address absolute,

@@ -490,6 +490,7 @@ func TestD10_NamesThatPrintAlike(t *testing.T) {
 	require.Len(t, links, 12)
 	require.Contains(t, links, "worker?name=same")
 	require.Contains(t, links, "worker?name=same&nth=12")
+	require.Contains(t, render(t, templates, "worker", s.pages()["worker"]), "what-if?drain=same%236")
 }
 
 func TestHistogram(t *testing.T) {

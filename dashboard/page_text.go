@@ -3,6 +3,7 @@ package dashboard
 // What the templates call: numbers, times and sentences.
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"maps"
@@ -29,7 +30,7 @@ func pageFuncs() template.FuncMap {
 		"refused": refused, "remarks": remarksOf, "remarksBesides": remarksBesides, "repeats": repeats, "sum": sum, "text": textOf, "took": took, "twins": twinsOf, "unlimited": unlimited, "waits": waits,
 		"assumed": assumedOf, "waitingKinds": waitingKinds, "workerStates": workerStates, "workerOrders": workerOrders,
 
-		"bars": barsOf, "calls": callsOf, "cells": cellsOf, "difference": differenceOf, "figures": figuresOf,
+		"bars": barsOf, "calls": callsOf, "cells": cellsOf, "difference": differenceOf, "distinct": distinctName, "figures": figuresOf,
 		"histogram": histogramOf, "load": loadOf, "timeline": timelineOf,
 	}
 }
@@ -57,12 +58,7 @@ func grouped(n any) string {
 }
 
 // plural returns a number with its noun: "1 task", "2 tasks".
-func plural(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return grouped(n) + " " + noun
-}
+func plural(n int, noun string) string { return count(n, noun, noun+"s") }
 
 // textOf returns a name or an error as text that is safe to show.
 func textOf(v any) string {
@@ -185,6 +181,14 @@ func twinsOf(text string, total int) *nameList {
 	return l
 }
 
+// distinctName returns the name of a worker as a parameter that means no other worker.
+func distinctName(w *api.WorkerDetail) string {
+	if w.Alike > 1 {
+		return fmt.Sprintf("%s#%d", w.Name.Name, max(w.Nth, 1))
+	}
+	return w.Name.Name
+}
+
 // changeTable is a table of changes. Terms reports whether they are of several terms. More of
 // Total changes are not in the rows.
 type changeTable struct {
@@ -305,14 +309,14 @@ func tone(w api.Worker) string {
 // the last ones of the task, the newest first: if the worker keeps the task, one of them may
 // have brought it.
 func reasonOf(r api.WorkerReason, changes []api.RepeatedChange) string {
-	text := whyNot(r.Reason)
+	text := cmp.Or(whyNotHere[r.Reason], string(r.Reason))
 	if r.Has {
-		text = why(r.Reason)
+		text = cmp.Or(whyHere[r.Reason], string(r.Reason))
 	}
 	if r.Has && r.Reason == orchestrator.ReasonStays && r.Worker.Nth == 0 {
 		for i := range changes {
 			if c := &changes[i].Change; c.Kind.Op != orchestrator.Stop && c.To == r.Worker.Name && c.Outcome == orchestrator.OutcomeDone {
-				text = why(c.Kind.Reason) + " in term " + grouped(changes[i].Term.Number)
+				text = cmp.Or(whyHere[c.Kind.Reason], string(c.Kind.Reason)) + " in term " + grouped(changes[i].Term.Number)
 				break
 			}
 		}
@@ -323,100 +327,56 @@ func reasonOf(r api.WorkerReason, changes []api.RepeatedChange) string {
 	return text
 }
 
-// why returns why a worker has a task.
-func why(r orchestrator.Reason) string {
-	switch r {
-	case orchestrator.ReasonStays:
-		return "it ran here before, and nothing moves it"
-	case orchestrator.ReasonMissing:
-		return "started here, because no worker ran it"
-	case orchestrator.ReasonLost:
-		return "started here, because its worker was lost"
-	case orchestrator.ReasonVanished:
-		return "started here, because it vanished from its worker"
-	case orchestrator.ReasonRebalance:
-		return "moved here for an even spread"
-	case orchestrator.ReasonDrain:
-		return "moved here from a draining worker"
-	case orchestrator.ReasonHeld:
-		return "the worker does not answer, and may still run it"
-	case orchestrator.ReasonUnexpected:
-		return "it is not expected, and its stop has not ended"
-	case orchestrator.ReasonSurplus:
-		return "it is one too many, and its stop has not ended"
-	case orchestrator.ReasonNoWorker:
-		return "the worker drains, and no worker is open to new tasks"
-	case orchestrator.ReasonNoOtherWorker:
-		return "the worker drains, and every other worker that could take it runs one already"
-	case orchestrator.ReasonPaused:
-		return "the worker drains, and the task pauses: its stop failed here, or its start elsewhere"
-	case orchestrator.ReasonPinned:
-		return "the worker drains, and has pinned the task"
+// The reasons as sentences without their ends: why a worker has a task, why it does not, and
+// why instances wait.
+var (
+	whyHere = map[orchestrator.Reason]string{
+		orchestrator.ReasonStays:         "it ran here before, and nothing moves it",
+		orchestrator.ReasonMissing:       "started here, because no worker ran it",
+		orchestrator.ReasonLost:          "started here, because its worker was lost",
+		orchestrator.ReasonVanished:      "started here, because it vanished from its worker",
+		orchestrator.ReasonRebalance:     "moved here for an even spread",
+		orchestrator.ReasonDrain:         "moved here from a draining worker",
+		orchestrator.ReasonHeld:          "the worker does not answer, and may still run it",
+		orchestrator.ReasonUnexpected:    "it is not expected, and its stop has not ended",
+		orchestrator.ReasonSurplus:       "it is one too many, and its stop has not ended",
+		orchestrator.ReasonNoWorker:      "the worker drains, and no worker is open to new tasks",
+		orchestrator.ReasonNoOtherWorker: "the worker drains, and every other worker that could take it runs one already",
+		orchestrator.ReasonPaused:        "the worker drains, and the task pauses: its stop failed here, or its start elsewhere",
+		orchestrator.ReasonPinned:        "the worker drains, and has pinned the task",
 	}
-	return string(r)
-}
+	whyNotHere = map[orchestrator.Reason]string{
+		orchestrator.ReasonLost:          "the worker is lost",
+		orchestrator.ReasonSilent:        "the worker is silent, and is not known to run it",
+		orchestrator.ReasonNeverAnswered: "a worker has not answered since this leader started, and may run it",
+		orchestrator.ReasonDrain:         "the worker drains, and takes no tasks",
+		orchestrator.ReasonQuarantined:   "the worker is quarantined: it failed to start tasks",
+		orchestrator.ReasonPaused:        "starts pause, because the last ones failed",
+		orchestrator.ReasonLate:          "the worker answered too late for the term",
+		orchestrator.ReasonEnough:        "other workers run as many as are wanted",
+		orchestrator.ReasonUnexpected:    "the task is not expected",
+		orchestrator.ReasonSurplus:       "stopped here, because it was one too many",
+		orchestrator.ReasonRebalance:     "moved away for an even spread",
+		orchestrator.ReasonFailed:        "the start failed",
+		orchestrator.ReasonSkipped:       "the term ended before it could start it",
+		orchestrator.ReasonNoWorker:      "no worker is open to new tasks",
+		orchestrator.ReasonNoOtherWorker: "the worker cannot take it, and every other one runs one already",
+	}
+	whyWaiting = map[orchestrator.Reason]string{
+		orchestrator.ReasonHeld:          "may run on a worker that does not answer",
+		orchestrator.ReasonNeverAnswered: "a worker that has not answered since this leader started may run it",
+		orchestrator.ReasonNoWorker:      "no worker is open to new tasks",
+		orchestrator.ReasonNoOtherWorker: "every worker that could take it runs one already",
+		orchestrator.ReasonPaused:        "the workers that could take it failed to start it, or its stop failed",
+		orchestrator.ReasonPinned:        "pinned by a draining worker",
+		orchestrator.ReasonLate:          "its worker answered too late for the term",
+		orchestrator.ReasonSkipped:       "the term ended before the start",
+		orchestrator.ReasonFailed:        "the start failed",
+	}
+)
 
-// whyNot returns why a worker does not have a task.
-func whyNot(r orchestrator.Reason) string {
-	switch r {
-	case orchestrator.ReasonLost:
-		return "the worker is lost"
-	case orchestrator.ReasonSilent:
-		return "the worker is silent, and is not known to run it"
-	case orchestrator.ReasonNeverAnswered:
-		return "a worker has not answered since this leader started, and may run it"
-	case orchestrator.ReasonDrain:
-		return "the worker drains, and takes no tasks"
-	case orchestrator.ReasonQuarantined:
-		return "the worker is quarantined: it failed to start tasks"
-	case orchestrator.ReasonPaused:
-		return "starts pause, because the last ones failed"
-	case orchestrator.ReasonLate:
-		return "the worker answered too late for the term"
-	case orchestrator.ReasonEnough:
-		return "other workers run as many as are wanted"
-	case orchestrator.ReasonUnexpected:
-		return "the task is not expected"
-	case orchestrator.ReasonSurplus:
-		return "stopped here, because it was one too many"
-	case orchestrator.ReasonRebalance:
-		return "moved away for an even spread"
-	case orchestrator.ReasonFailed:
-		return "the start failed"
-	case orchestrator.ReasonSkipped:
-		return "the term ended before it could start it"
-	case orchestrator.ReasonNoWorker:
-		return "no worker is open to new tasks"
-	case orchestrator.ReasonNoOtherWorker:
-		return "the worker cannot take it, and every other one runs one already"
-	}
-	return string(r)
-}
-
-// waits returns why instances wait, as a sentence without its end.
-func waits(w api.Waiting) string {
-	switch w.Reason {
-	case orchestrator.ReasonHeld:
-		return "may run on a worker that does not answer"
-	case orchestrator.ReasonNeverAnswered:
-		return "a worker that has not answered since this leader started may run it"
-	case orchestrator.ReasonNoWorker:
-		return "no worker is open to new tasks"
-	case orchestrator.ReasonNoOtherWorker:
-		return "every worker that could take it runs one already"
-	case orchestrator.ReasonPaused:
-		return "the workers that could take it failed to start it, or its stop failed"
-	case orchestrator.ReasonPinned:
-		return "pinned by a draining worker"
-	case orchestrator.ReasonLate:
-		return "its worker answered too late for the term"
-	case orchestrator.ReasonSkipped:
-		return "the term ended before the start"
-	case orchestrator.ReasonFailed:
-		return "the start failed"
-	}
-	return string(w.Reason)
-}
+// waits returns why instances wait.
+func waits(w api.Waiting) string { return cmp.Or(whyWaiting[w.Reason], string(w.Reason)) }
 
 // urgency returns how a problem is shown.
 func urgency(kind api.ProblemKind) string {

@@ -376,10 +376,8 @@ func (c *causes[W, T]) problem(from *cause[T]) api.Problem {
 // text returns the sentences of a problem.
 func (c *causes[W, T]) text(from *cause[T], p *api.Problem) string {
 	workers, tasks := subject(p.Workers, p.WorkersTotal, "worker"), subject(p.Tasks, p.TasksTotal, "task")
-	are, have, its := "is", "has", "Its"
-	if p.WorkersTotal != 1 {
-		are, have, its = "are", "have", "Their"
-	}
+	n := p.WorkersTotal
+	are, have, its := pick(n, "is", "are"), pick(n, "has", "have"), pick(n, "Its", "Their")
 	state := func(word string) string {
 		if from.since.IsZero() {
 			return workers + " " + are + " " + word
@@ -402,7 +400,10 @@ func (c *causes[W, T]) text(from *cause[T], p *api.Problem) string {
 	case api.ProblemCut:
 		return "The last term ended early" + why + "."
 	case api.ProblemLost:
-		return fmt.Sprintf("%s%s.%s", state("lost"), why, lostTasks(its, from.instances))
+		if from.instances > 0 {
+			holds = fmt.Sprintf(" %s %s elsewhere.", its, count(from.instances, "task starts", "tasks start"))
+		}
+		return fmt.Sprintf("%s%s.%s", state("lost"), why, holds)
 	case api.ProblemUnplaced:
 		return c.unplaced(from, workers, tasks)
 	case api.ProblemFailing:
@@ -412,16 +413,13 @@ func (c *causes[W, T]) text(from *cause[T], p *api.Problem) string {
 	case api.ProblemStuck:
 		return fmt.Sprintf("%s: a call has not returned, so no other is made.%s", state("stuck"), holds)
 	case api.ProblemLate:
-		it := "it"
-		if p.WorkersTotal > 1 {
-			it = "the first"
-		}
-		return fmt.Sprintf("%s %s late: %s has not answered since %s.%s", workers, are, it, clock(from.since, c.plan.Stats.Start), holds)
+		return fmt.Sprintf("%s %s late: %s has not answered since %s.%s", workers, are, pick(n, "it", "the first"), clock(from.since, c.plan.Stats.Start), holds)
 	case api.ProblemQuarantined:
 		return fmt.Sprintf("%s %s quarantined after %s%s. The next try is in term %d.",
 			workers, are, count(from.failures, "failed start", "failed starts"), why, from.until)
 	case api.ProblemStaying:
-		return fmt.Sprintf("%s cannot be emptied. %s there: %s.", workers, staying(from.instances, tasks), because(from.reason))
+		return fmt.Sprintf("%s cannot be emptied. %s of %s %s there: %s.",
+			workers, count(from.instances, "instance", "instances"), tasks, pick(from.instances, "stays", "stay"), because(from.reason))
 	case api.ProblemDeferred:
 		if from.err == "" {
 			return fmt.Sprintf("%s: this leader may move none (WithMaxMoves).", count(from.instances, "move waits", "moves wait"))
@@ -438,15 +436,11 @@ func (c *causes[W, T]) text(from *cause[T], p *api.Problem) string {
 
 // unplaced returns the sentence for instances that no start was tried for.
 func (c *causes[W, T]) unplaced(from *cause[T], workers, tasks string) string {
-	what := count(from.instances, "instance", "instances") + " of " + tasks
-	has := "have"
-	if from.instances == 1 {
-		has = "has"
-	}
+	what, has := count(from.instances, "instance", "instances")+" of "+tasks, pick(from.instances, "has", "have")
 	switch from.reason {
 	case orchestrator.ReasonNeverAnswered:
 		return fmt.Sprintf("%s %s no place yet: %s may run on %s, which has not answered since this leader started.",
-			what, has, pronoun(from.instances), workers)
+			what, has, pick(from.instances, "it", "they"), workers)
 	case orchestrator.ReasonNoWorker:
 		if len(c.table.states) == 0 {
 			return fmt.Sprintf("%s %s no place: there are no workers.", what, has)
@@ -472,47 +466,19 @@ func because(r orchestrator.Reason) string {
 	return string(r)
 }
 
-func pronoun(n int) string {
-	if n == 1 {
-		return "it"
-	}
-	return "they"
-}
-
 func failing[T comparable](from *cause[T], p *api.Problem, tasks, workers, why string) string {
-	fail := "fail"
-	if p.TasksTotal == 1 {
-		fail = "fails"
-	}
 	if p.WorkersTotal == 0 {
-		return fmt.Sprintf("%s cannot start: the workers that could take %s are quarantined.", tasks, count(from.instances, "the instance", "instances"))
+		return fmt.Sprintf("%s cannot start: the workers that could take %s are quarantined.", tasks, pick(from.instances, "the instance", "the instances"))
 	}
 	times := ""
 	if from.failures > 1 {
 		times = fmt.Sprintf(", %d times in a row", from.failures)
 	}
-	text := fmt.Sprintf("%s %s to start on %s%s%s. %s missing.", tasks, fail, workers, times, why, count(from.instances, "instance is", "instances are"))
+	text := fmt.Sprintf("%s %s to start on %s%s%s. %s missing.", tasks, pick(p.TasksTotal, "fails", "fail"), workers, times, why, count(from.instances, "instance is", "instances are"))
 	if from.moves > 0 {
 		text += " " + count(from.moves, "move waits", "moves wait") + " for that."
 	}
 	return text
-}
-
-func staying(instances int, tasks string) string {
-	if instances == 1 {
-		return "An instance of " + tasks + " stays"
-	}
-	return fmt.Sprintf("%d instances of %s stay", instances, tasks)
-}
-
-func lostTasks(its string, n int) string {
-	switch n {
-	case 0:
-		return ""
-	case 1:
-		return " " + its + " task starts elsewhere."
-	}
-	return fmt.Sprintf(" %s %d tasks start elsewhere.", its, n)
 }
 
 // subject returns the name of the only one, or the number.
@@ -524,11 +490,14 @@ func subject(names []api.Name, total int, noun string) string {
 }
 
 // count returns a number with its noun.
-func count(n int, one, many string) string {
+func count(n int, one, many string) string { return grouped(n) + " " + pick(n, one, many) }
+
+// pick returns the form of a word for a number.
+func pick(n int, one, many string) string {
 	if n == 1 {
-		return "1 " + one
+		return one
 	}
-	return grouped(n) + " " + many
+	return many
 }
 
 // shorten cuts a text to a number of characters.

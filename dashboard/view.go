@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -101,14 +102,10 @@ func errText(err error) string {
 	return printable(err.Error())
 }
 
-// textError is an error with the printable text of another.
-type shownError string
-
-func (e shownError) Error() string { return string(e) }
-
+// textError returns an error with the printable text of another, or nil.
 func textError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return shownError(errText(err))
+	return errors.New(errText(err))
 }
