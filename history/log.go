@@ -189,7 +189,10 @@ func (w *logWriter) run() {
 		if dropped != nil {
 			w.cfg.logger.Error("history log too slow, terms dropped", "path", w.cfg.path, "term", *dropped, "err", err)
 		}
-		for l, ok := w.first(); ok && w.report(w.write(l)); l, ok = w.first() {
+		for l, ok := w.first(); ok; l, ok = w.first() {
+			if !w.report(w.write(l)) {
+				break
+			}
 		}
 	}
 	var err error
@@ -280,7 +283,7 @@ func (w *logWriter) write(l line) error {
 func (w *logWriter) differing(all []WorkerRow) (rows []WorkerRow) {
 	gone := maps.Clone(w.rows)
 	for _, row := range all {
-		if gone[row.Name] != row {
+		if was, ok := gone[row.Name]; !ok || was != row {
 			rows = append(rows, row)
 		}
 		delete(gone, row.Name)
@@ -323,12 +326,9 @@ func (w *logWriter) encode(l line) error {
 // encodeRows puts lines of workers into the buffer.
 func (w *logWriter) encodeRows(rows []WorkerRow) error {
 	for some := range slices.Chunk(rows, mostRows) {
-		text, err := json.Marshal(line{Workers: some})
-		if err != nil {
+		if err := json.NewEncoder(&w.buf).Encode(line{Workers: some}); err != nil {
 			return err
 		}
-		w.buf.Write(text)
-		w.buf.WriteByte('\n')
 	}
 	return nil
 }

@@ -185,16 +185,13 @@ func newRing(cfg config, opts []Option) (*Ring, error) {
 // nothing.
 func (r *Ring) Close() error {
 	r.mu.Lock()
-	if r.closed {
-		r.mu.Unlock()
-		return nil
-	}
-	r.closed = true
-	if r.log != nil {
+	open := !r.closed && r.log != nil
+	if open {
 		r.log.finish(r.quiet, r.present)
 	}
+	r.closed = true
 	r.mu.Unlock()
-	if r.log == nil {
+	if !open {
 		return nil
 	}
 	<-r.log.done
@@ -262,9 +259,9 @@ func (r *Ring) begin() {
 	r.restart = true
 }
 
-// add adds a term, which must not change afterwards, with the rows of the workers
-// that differ from those before. It takes O(rows), and drops the oldest terms. The caller
-// holds mu.
+// add adds a term, which must not change afterwards, with the rows of the workers that
+// differ from those before. It takes O(rows), and drops the oldest terms. The caller holds
+// mu, if another goroutine has the ring.
 func (r *Ring) add(t *Term, rows []WorkerRow) {
 	if n := len(r.terms); n > 0 {
 		t.seq = r.terms[n-1].seq + 1
