@@ -27,6 +27,7 @@ func drain(f *flag.FlagSet) action {
 		if !s.asks && !*yes {
 			return fail(exitUsage, "drain: no terminal to ask on: give -yes")
 		}
+		names = slices.Compact(slices.Sorted(slices.Values(names)))
 		var plan api.WhatIf
 		if err := s.mayWrite(ctx); err != nil {
 			return err

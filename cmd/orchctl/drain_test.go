@@ -76,7 +76,7 @@ func TestD23_DrainEndsWhenTheWorkerIsEmpty(t *testing.T) {
 			n.golden("drain again."+format, n.run(leader, "drain", "-yes", "w3", "-o", format))
 			n.golden("undrain."+format, n.run(leader, "undrain", "w3", "-o", format))
 		}
-		n.golden("drain -detach", n.run(leader, "drain", "-yes", "-detach", "w1", "w2"))
+		n.golden("drain -detach", n.run(leader, "drain", "-yes", "-detach", "w1", "w2", "w1"))
 		n.golden("undrain", n.run(leader, "undrain", "w1", "w2"))
 	})
 }

@@ -137,7 +137,7 @@ func TestD24_Golden(t *testing.T) {
 				n.golden(fmt.Sprintf("replay %s.%s", line, format), n.run("", append(args, "-o", format)...))
 			}
 		}
-		for _, line := range []string{"waiting", "waiting -kind held", "quarantined", "changes -limit 0", "changes -worker w4", "terms -o name -limit 0", "workers -o name -state lost"} {
+		for _, line := range []string{"waiting", "waiting -kind held", "waiting -kind missing", "quarantined", "changes -limit 0", "changes -worker w4", "terms -o name -limit 0", "workers -o name -state lost"} {
 			now := n.run("http://127.0.0.1:1", strings.Fields(line)...)
 			past := n.run("", append([]string{"replay", f.history}, strings.Fields(line)...)...)
 			require.Equal(t, now, past, "D19: %s", line)

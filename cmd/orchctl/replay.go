@@ -193,17 +193,7 @@ func (p *past) workers(query url.Values, limit int) ([]api.Worker, api.Page) {
 		}
 	}
 	rank := func(w *api.Worker) int {
-		switch {
-		case w.State == orchestrator.Lost:
-			return 0
-		case w.State == orchestrator.Silent:
-			return 1
-		case w.Quarantined:
-			return 2
-		case w.Draining:
-			return 3
-		}
-		return 4
+		return slices.IndexFunc([]string{"lost", "silent", "quarantined", "draining", ""}, func(word string) bool { return strings.Contains(stateText(w), word) })
 	}
 	slices.SortStableFunc(rows, func(a, b api.Worker) int { return cmp.Compare(rank(&a), rank(&b)) })
 	rows, page := part(rows, len(rows), limit)

@@ -3,6 +3,7 @@ package main
 // Tasks: tasks, task, why and waiting.
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -28,7 +29,7 @@ func tasks(f *flag.FlagSet) action {
 		return s.show(a, column(a.Tasks, taskName), func() string {
 			var rows [][]string
 			for _, t := range a.Tasks {
-				rows = append(rows, []string{shown(t.Name), runText(&t), shownAll(t.Workers, t.WorkersTotal), strings.Join(reasons(&t), "; ")})
+				rows = append(rows, []string{shown(t.Name), fmt.Sprintf("%d/%d", t.WorkersTotal, t.Instances), shownAll(t.Workers, t.WorkersTotal), strings.Join(reasons(&t), "; ")})
 			}
 			return s.screen.table([]string{"task", "runs", "workers", "waiting"}, rows)
 		})
@@ -38,11 +39,6 @@ func tasks(f *flag.FlagSet) action {
 func tasksParts(a *api.Tasks) (*api.Page, *[]api.Task) { return &a.Page, &a.Tasks }
 
 func taskName(t *api.Task) string { return t.Name.String() }
-
-// runText returns how many instances of a task have a place, of those that are wanted.
-func runText(t *api.Task) string {
-	return fmt.Sprintf("%d/%d", t.WorkersTotal, t.Instances)
-}
 
 // reasons returns why instances of a task wait.
 func reasons(t *api.Task) (all []string) {
@@ -64,37 +60,22 @@ func waitingText(w *api.Waiting) string {
 }
 
 func taskDetail(*flag.FlagSet) action {
-	return oneTask(func(s *session, a *api.TaskDetail) string {
-		var b strings.Builder
-		if s.settings.log == nil { // which does not say where tasks run
-			fmt.Fprintf(&b, "%s: %s, %s\n", shown(a.Name), plural(a.Instances, "instance")+" wanted", onWorkers(&a.Task))
-		}
+	return oneTask(func(s *session, b *strings.Builder, a *api.TaskDetail) {
 		if a.Missing > 0 {
-			fmt.Fprintf(&b, "missing: %d\n", a.Missing)
+			fmt.Fprintf(b, "missing: %d\n", a.Missing)
 		}
 		for _, reason := range reasons(&a.Task) {
-			fmt.Fprintf(&b, "waiting: %s\n", reason)
+			fmt.Fprintf(b, "waiting: %s\n", reason)
 		}
 		if a.LongestGap > 0 {
-			fmt.Fprintf(&b, "longest gap of a move: %s\n", short(a.LongestGap))
+			fmt.Fprintf(b, "longest gap of a move: %s\n", short(a.LongestGap))
 		}
-		s.changeSection(&b, a.Changes, a.ChangesTotal)
-		return b.String()
+		s.changeSection(b, a.Changes, a.ChangesTotal)
 	})
 }
 
-// onWorkers returns where a task runs.
-func onWorkers(t *api.Task) string {
-	if t.WorkersTotal == 0 {
-		return "on no worker"
-	}
-	return "on " + shownAll(t.Workers, t.WorkersTotal)
-}
-
 func why(*flag.FlagSet) action {
-	return oneTask(func(s *session, a *api.TaskDetail) string {
-		var b strings.Builder
-		fmt.Fprintf(&b, "%s: %s, %s\n", shown(a.Name), plural(a.Instances, "instance")+" wanted", onWorkers(&a.Task))
+	return oneTask(func(s *session, b *strings.Builder, a *api.TaskDetail) {
 		var rows [][]string
 		for _, r := range a.Reasons {
 			has, until := "no", ""
@@ -109,21 +90,28 @@ func why(*flag.FlagSet) action {
 			}
 			rows = append(rows, []string{shown(r.Worker), has, api.Printable(string(r.Reason)), until})
 		}
-		section(&b, s.screen.table([]string{"worker", "has it", "reason", ""}, rows))
-		more(&b, a.ReasonsPage.Matching-len(a.Reasons), "more worker")
-		return b.String()
+		section(b, s.screen.table([]string{"worker", "has it", "reason", ""}, rows))
+		more(b, a.ReasonsPage.Matching-len(a.Reasons), "more worker")
 	})
 }
 
 // oneTask returns the action for a command about one task. Its names are those of the workers
-// that have it.
-func oneTask(text func(*session, *api.TaskDetail) string) action {
+// that have it. A log does not have them.
+func oneTask(text func(*session, *strings.Builder, *api.TaskDetail)) action {
 	return func(ctx context.Context, s *session, args []string) error {
 		var a api.TaskDetail
 		if err := s.get(ctx, "task", url.Values{"name": args}, &a); err != nil {
 			return err
 		}
-		return s.show(a, column(a.Workers, (*api.Name).String), func() string { return text(s, &a) })
+		return s.show(a, column(a.Workers, (*api.Name).String), func() string {
+			var b strings.Builder
+			if s.settings.log == nil {
+				where := cmp.Or(shownAll(a.Workers, a.WorkersTotal), "no worker")
+				fmt.Fprintf(&b, "%s: %s wanted, on %s\n", shown(a.Name), plural(a.Instances, "instance"), where)
+			}
+			text(s, &b, &a)
+			return b.String()
+		})
 	}
 }
 

@@ -79,10 +79,7 @@ func counts[K comparable](numbers map[K]int) string {
 func filterFlags(f *flag.FlagSet) url.Values {
 	query := url.Values{}
 	for _, key := range []string{"task", "worker", "reason", "outcome"} {
-		f.Func(key, "only changes with this `"+key+"`", func(value string) error {
-			query.Set(key, value)
-			return nil
-		})
+		queryFlag(f, query, key, "only changes with this `"+key+"`")
 	}
 	return query
 }
@@ -163,18 +160,12 @@ func changeText(r *api.RepeatedChange) string {
 	return text
 }
 
-// versions is the answer of the command version.
-type versions struct {
-	Orchctl string `json:"orchctl"`
-	Go      string `json:"go"`
-}
-
 func version(*flag.FlagSet) action {
 	return func(_ context.Context, s *session, _ []string) error {
-		v := versions{"(devel)", runtime.Version()}
+		v := map[string]string{"orchctl": "(devel)", "go": runtime.Version()}
 		if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-			v.Orchctl = info.Main.Version
+			v["orchctl"] = info.Main.Version
 		}
-		return s.show(v, nil, func() string { return fmt.Sprintf("orchctl %s, %s\n", v.Orchctl, v.Go) })
+		return s.show(v, nil, func() string { return fmt.Sprintf("orchctl %s, %s\n", v["orchctl"], v["go"]) })
 	}
 }

@@ -3,6 +3,7 @@ package main
 // Workers: workers, worker and quarantined.
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -21,6 +22,14 @@ const maxRows = 1000
 // limitFlag defines the flag for the length of a list.
 func limitFlag(f *flag.FlagSet, rows uint) *uint {
 	return f.Uint("limit", rows, "the most rows, or 0 for all")
+}
+
+// queryFlag defines a flag that is a parameter of the request.
+func queryFlag(f *flag.FlagSet, query url.Values, name, usage string) {
+	f.Func(name, usage, func(value string) error {
+		query.Set(name, value)
+		return nil
+	})
 }
 
 // list reads a list page by page, up to a number of rows, or to its end if limit is 0. Rows
@@ -58,13 +67,11 @@ func list[A, R any](ctx context.Context, s *session, route string, query url.Val
 }
 
 func workers(f *flag.FlagSet) action {
-	state := f.String("state", "", "only workers in this `state`: answering, silent, lost, draining, quarantined, late or stuck")
-	pattern := f.String("q", "", "only workers whose name contains this `text`")
+	query := url.Values{}
+	queryFlag(f, query, "state", "only workers in this `state`: answering, silent, lost, draining, quarantined, late or stuck")
+	queryFlag(f, query, "q", "only workers whose name contains this `text`")
 	limit := limitFlag(f, maxRows)
 	return func(ctx context.Context, s *session, _ []string) error {
-		query := url.Values{}
-		set(query, "state", *state)
-		set(query, "q", *pattern)
 		a, err := list(ctx, s, "workers", query, *limit, workersParts)
 		if err != nil {
 			return err
@@ -86,13 +93,6 @@ func workers(f *flag.FlagSet) action {
 func workersParts(a *api.Workers) (*api.Page, *[]api.Worker) { return &a.Page, &a.Workers }
 
 func workerName(w *api.Worker) string { return w.Name.String() }
-
-// set sets a parameter that is not empty.
-func set(query url.Values, key, value string) {
-	if value != "" {
-		query.Set(key, value)
-	}
-}
 
 // stateText returns the state of a worker with what else is to know about it.
 func stateText(w *api.Worker) string {
@@ -136,7 +136,7 @@ func (s *session) workerText(a *api.WorkerDetail) string {
 	section(&b, s.pauses(a.Pauses))
 	var rows [][]string
 	for _, t := range a.Running {
-		rows = append(rows, []string{shown(t.Name), dash(t.State), api.Printable(t.Err)})
+		rows = append(rows, []string{shown(t.Name), cmp.Or(api.Printable(t.State), "-"), api.Printable(t.Err)})
 	}
 	section(&b, s.screen.table([]string{"task", "state", "last error"}, rows))
 	more(&b, a.TasksPage.Matching-len(a.Running), "more task")
@@ -159,14 +159,6 @@ func conditionText(c *history.Condition, none string) string {
 		return none
 	}
 	return stateText(&api.Worker{State: c.State, Draining: c.Draining, Quarantined: c.Quarantined})
-}
-
-// dash returns a word, or "-" if it is not known.
-func dash(word string) string {
-	if word == "" {
-		return "-"
-	}
-	return api.Printable(word)
 }
 
 // more says how many rows are left out.
