@@ -354,7 +354,7 @@ func TestD10_NamesWithPlaces(t *testing.T) {
 	require.NoError(t, o.NextTerm(t.Context()))
 	for text, want := range map[string]api.Name{"x": {Name: "x"}, "x#1": {Name: "x"}, "x#2": {Name: "x", Nth: 2}, "x#3": {Name: "x#3"}} {
 		require.Equal(t, want, get[api.WorkerDetail](t, h, "/api/v1/worker?name="+url.QueryEscape(text)).Name)
-		require.Equal(t, want, get[api.TaskDetail](t, h, "/api/v1/task?name="+url.QueryEscape(text)).Task.Name)
+		require.Equal(t, want, get[api.TaskDetail](t, h, "/api/v1/task?name="+url.QueryEscape(text)).Name)
 		request := request(http.MethodGet, "/api/v1/what-if?drain="+url.QueryEscape(text))
 		if text == "x" {
 			require.Contains(t, refused(t, h, request).Detail, "3 workers are called \u201cx\u201d: the first is \u201cx#1\u201d.")

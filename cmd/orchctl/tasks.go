@@ -26,7 +26,7 @@ func tasks(f *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		return s.show(a, column(a.Tasks, taskName), func() string {
+		return s.show(a, column(a.Tasks, (*api.Task).String), func() string {
 			var rows [][]string
 			for _, t := range a.Tasks {
 				rows = append(rows, []string{shown(t.Name), fmt.Sprintf("%d/%d", t.WorkersTotal, t.Instances), shownAll(t.Workers, t.WorkersTotal), strings.Join(reasons(&t), "; ")})
@@ -37,8 +37,6 @@ func tasks(f *flag.FlagSet) action {
 }
 
 func tasksParts(a *api.Tasks) (*api.Page, *[]api.Task) { return &a.Page, &a.Tasks }
-
-func taskName(t *api.Task) string { return t.Name.String() }
 
 // reasons returns why instances of a task wait.
 func reasons(t *api.Task) (all []string) {
@@ -123,7 +121,7 @@ func waiting(f *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		return s.show(a, column(a.Tasks, taskName), func() string {
+		return s.show(a, column(a.Tasks, (*api.Task).String), func() string {
 			var rows [][]string
 			for _, t := range a.Tasks {
 				for _, w := range t.Waiting {

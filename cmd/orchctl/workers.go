@@ -76,7 +76,7 @@ func workers(f *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		return s.show(a, column(a.Workers, workerName), func() string {
+		return s.show(a, column(a.Workers, (*api.Worker).String), func() string {
 			var rows [][]string
 			for _, w := range a.Workers {
 				why := w.Err
@@ -91,8 +91,6 @@ func workers(f *flag.FlagSet) action {
 }
 
 func workersParts(a *api.Workers) (*api.Page, *[]api.Worker) { return &a.Page, &a.Workers }
-
-func workerName(w *api.Worker) string { return w.Name.String() }
 
 // stateText returns the state of a worker with what else is to know about it.
 func stateText(w *api.Worker) string {
@@ -114,7 +112,7 @@ func workerDetail(*flag.FlagSet) action {
 		if err := s.get(ctx, "worker", url.Values{"name": args}, &a); err != nil {
 			return err
 		}
-		names := column(a.Running, func(t *api.TaskState) string { return t.Name.String() })
+		names := column(a.Running, (*api.TaskState).String)
 		return s.show(a, names, func() string { return s.workerText(&a) })
 	}
 }
@@ -216,7 +214,7 @@ func quarantined(f *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		return s.show(a, column(a.Workers, workerName), func() string {
+		return s.show(a, column(a.Workers, (*api.Worker).String), func() string {
 			var rows [][]string
 			for _, w := range a.Workers {
 				if w.Quarantine != nil {
