@@ -228,7 +228,6 @@ func TestRing_DroppedTermsAreFreed(t *testing.T) {
 	r.Put(second)
 	require.Equal(t, 2, r.View().Counts().Terms)
 	r.Put(&history.Term{Changes: make([]history.Change, 1)})
-	first, second = nil, nil
 	runtime.GC()
 	require.Nil(t, dropped.Value())
 	require.Nil(t, stripped.Value())
