@@ -8,8 +8,8 @@
 //	stop := h.Lead(o) // when this process leads
 //	defer stop()
 //
-// A process that does not lead answers with status 503 and the address of the one that does,
-// if [WithLeader] is given.
+// A process that does not lead, or was deposed, answers with status 503 and the address of the
+// one that leads, if [WithLeader] is given.
 //
 // # What is shown
 //
@@ -32,8 +32,9 @@
 // A handler without options answers only requests from the same machine, to a loopback
 // address or on a Unix socket, that no proxy has forwarded. [WithToken] or [WithAuthorize]
 // allow others. A proxy on the same machine that adds no header such as X-Forwarded-For makes
-// every request look local: behind it, one of these options is needed. Nothing can be changed unless [WithDrain] is given, and then not from pages of
-// another origin. Serve it over TLS if it has a token.
+// every request look local: behind it, one of these options is needed. Nothing can be changed
+// unless [WithDrain] is given, and then not from pages of another origin. Serve it over TLS if
+// it has a token.
 //
 // # Costs
 //
