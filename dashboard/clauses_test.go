@@ -13,9 +13,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/f8949c05/orchestrator"
@@ -443,9 +445,64 @@ func TestD17_WhatIf(t *testing.T) {
 		done := make(chan int)
 		go func() { done <- serve(f.dashboard, request(http.MethodGet, "/api/v1/what-if?drain=w1")).Code }()
 		<-b.begun
-		require.Equal(t, http.StatusTooManyRequests, refused(t, f.dashboard, request(http.MethodGet, "/api/v1/what-if?drain=w1")).Status)
+		r := request(http.MethodGet, "/api/v1/what-if?drain=w1")
+		require.Equal(t, http.StatusTooManyRequests, refused(t, f.dashboard, r).Status)
+		gone, cancel := context.WithCancel(r.Context())
+		start := time.Now()
+		go cancel()
+		require.Equal(t, http.StatusServiceUnavailable, refused(t, f.dashboard, r.WithContext(gone)).Status)
+		require.Zero(t, time.Since(start), "a client that is gone waits no longer")
 		close(b.release)
 		require.Equal(t, http.StatusOK, <-done)
+	})
+}
+
+// planning is a source that counts plans.
+type planning struct {
+	dashboard.Source[string, string]
+	plans atomic.Int32
+}
+
+func (p *planning) Plan(h orchestrator.Hypothesis[string, string]) (orchestrator.Plan[string, string], error) {
+	p.plans.Add(1)
+	return p.Source.Plan(h)
+}
+
+// TestD2_PagesSharePlans: however many tabs show a hypothesis, it is planned once a term. So a
+// page counts what was added after its term from the next term on. The API, whose answers have
+// no entity tag, plans for each request.
+func TestD2_PagesSharePlans(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFleet(t, 3, 9, nil)
+		f.terms(1)
+		p := &planning{Source: f.Orchestrator}
+		f.dashboard.Lead(p)
+		const page, nine, ten = "/what-if?drain=w1", "each open worker would have 4 to 5 tasks.", "each open worker would have 5 tasks."
+		var tabs sync.WaitGroup
+		for range 20 {
+			tabs.Go(func() { assert.Contains(t, serve(f.dashboard, request(http.MethodGet, page)).Body.String(), nine) })
+		}
+		tabs.Wait()
+		require.EqualValues(t, 1, p.plans.Load())
+		f.shown("/what-if?lose=w1")
+		require.EqualValues(t, 2, p.plans.Load(), "another hypothesis")
+
+		require.NoError(t, f.AddTask("t10"))
+		require.Contains(t, f.shown(page), nine)
+		require.EqualValues(t, 2, p.plans.Load())
+		require.Contains(t, get[api.WhatIf](t, f.dashboard, "/api/v1"+page+"&limit=60").Verdict, ten)
+		require.EqualValues(t, 3, p.plans.Load())
+		f.terms(1)
+		require.Contains(t, f.shown(page), ten)
+		require.EqualValues(t, 4, p.plans.Load())
+
+		for n := range 2 * 20 {
+			f.shown(fmt.Sprintf("/what-if?add=new%d", n))
+		}
+		f.shown(page)
+		require.EqualValues(t, 44, p.plans.Load(), "a view keeps twenty plans")
+		f.shown("/what-if?add=new39")
+		require.EqualValues(t, 45, p.plans.Load())
 	})
 }
 

@@ -247,7 +247,7 @@ func (h *Handler[W, T]) servePage(w http.ResponseWriter, r *http.Request, p *pag
 		return
 	}
 	q := newQuery(r, p.params)
-	q.values, q.bytes = maps.Clone(f.Query), pageBytes
+	q.values, q.bytes, q.tagged = maps.Clone(f.Query), pageBytes, true
 	if p.rows > 0 {
 		q.values.Set("limit", strconv.Itoa(p.rows))
 	}

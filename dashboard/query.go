@@ -29,7 +29,9 @@ const (
 type query struct {
 	values url.Values
 	err    *api.Error
-	access Access // of the request
+	access Access          // of the request
+	gone   <-chan struct{} // closed when the client is gone
+	tagged bool            // the answer has an entity tag
 	// bytes bounds the rows of the answer as JSON. The HTML of a row takes several times as
 	// much if its names are long.
 	bytes int
@@ -38,7 +40,7 @@ type query struct {
 // newQuery returns the parameters of a request that ServeHTTP has admitted. Parameters that
 // are not among params are an error.
 func newQuery(r *http.Request, params []string) *query {
-	q := &query{bytes: mostBytes}
+	q := &query{bytes: mostBytes, gone: r.Context().Done()}
 	var err error
 	if q.values, err = url.ParseQuery(r.URL.RawQuery); err != nil {
 		q.fail("The query cannot be read: %s.", printable(err.Error()))

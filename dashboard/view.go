@@ -30,10 +30,12 @@ type termView[W, T comparable] struct {
 	workers func() *workerTable[W, T]
 	tasks   func() *taskTable[T]
 	causes  func() []api.Problem // without those that depend on the time
+
+	plans map[string]api.WhatIf // of pages, by query; the holder of h.planning's token owns it
 }
 
 func newView[W, T comparable](h *Handler[W, T], l *lead[W, T], s *orchestrator.Snapshot[W, T]) *termView[W, T] {
-	v := &termView[W, T]{h: h, lead: l, snapshot: s}
+	v := &termView[W, T]{h: h, lead: l, snapshot: s, plans: make(map[string]api.WhatIf)}
 	if s != nil {
 		v.plan = s.Plan()
 	}

@@ -16,11 +16,17 @@ import (
 	"github.com/f8949c05/orchestrator/dashboard/api"
 )
 
+// mostPlans bounds the plans that a view keeps.
+const mostPlans = 20
+
 // whatIf returns what the next term would do if the query came true. It calls no worker and
 // changes nothing. It computes one plan at a time. Others wait for a second, because a reader may
 // leave a page that is being refreshed for another, and are refused then.
+//
+// An answer with an entity tag is the first one to the query after the term, since the tag says
+// that it does not change before the next term.
 func (v *view[W, T]) whatIf(q *query) (api.WhatIf, *api.Error) {
-	limit := min(q.number("limit", someRows, 1), mostRows)
+	limit, key := min(q.number("limit", someRows, 1), mostRows), q.values.Encode()
 	hypothesis := v.hypothesis(q)
 	if q.err != nil {
 		return api.WhatIf{}, q.err
@@ -30,6 +36,8 @@ func (v *view[W, T]) whatIf(q *query) (api.WhatIf, *api.Error) {
 	select {
 	case v.h.planning <- struct{}{}:
 		defer func() { <-v.h.planning }()
+	case <-q.gone:
+		return api.WhatIf{}, problem(http.StatusServiceUnavailable, "The client has gone.")
 	case <-patience.C:
 		return api.WhatIf{}, problem(http.StatusTooManyRequests, "Another plan is being computed. Try again in a second.")
 	}
@@ -41,6 +49,10 @@ func (v *view[W, T]) whatIf(q *query) (api.WhatIf, *api.Error) {
 			return api.WhatIf{}, failed
 		}
 		v = fresh
+		if answer, ok := v.plans[key]; ok && q.tagged {
+			answer.Header = v.header()
+			return answer, nil
+		}
 		plan, err = v.lead.Plan(hypothesis)
 		if err != nil || plan.Stats.Term.Number == v.plan.Stats.Term.Number+1 {
 			break
@@ -57,7 +69,11 @@ func (v *view[W, T]) whatIf(q *query) (api.WhatIf, *api.Error) {
 		return api.WhatIf{}, problem(http.StatusServiceUnavailable, sentence(err))
 	}
 	v.countLosses(&plan)
-	return v.planned(&plan, limit, q.bytes), nil
+	answer := v.planned(&plan, limit, q.bytes)
+	if q.tagged && len(v.plans) < mostPlans {
+		v.plans[key] = answer
+	}
+	return answer, nil
 }
 
 // countLosses sets what the workers have now that a plan assumes to be lost. The plan counts no
