@@ -40,6 +40,10 @@
 //
 // Reading delays no term. An answer has at most 256 kB, whatever the number of workers and
 // tasks; lists are cut and say their totals. With 10,000 workers and a million tasks, an
-// answer takes up to 0.2 s of one core, and a what-if plan about 0.7 s; one is computed at a
-// time. What several requests need is computed by the first one after a term.
+// answer takes up to 0.2 s of one core. What several requests need is computed by the first
+// one after a term.
+//
+// What-if plans are computed one at a time. A page shows the plan of the first request with
+// the same query after the term, so it counts a worker or task that was added since from the
+// next term on. The API plans for each request, from the expectations at that moment.
 package dashboard
