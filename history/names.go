@@ -25,10 +25,10 @@ type Names[W, T comparable] struct {
 // NameText is the default of [Names]: the name if it is a string, the result of its
 // MarshalText if it has that and it succeeds, and otherwise that of fmt.Sprint.
 func NameText[N comparable](name N) string {
-	switch n := any(name).(type) {
-	case string:
-		return n
-	case encoding.TextMarshaler:
+	if text, ok := any(name).(string); ok { // in a switch with the others it would be allocated
+		return text
+	}
+	if n, ok := any(name).(encoding.TextMarshaler); ok {
 		if b, err := n.MarshalText(); err == nil {
 			return string(b)
 		}
