@@ -66,7 +66,7 @@ func (v *view[W, T]) whatIf(q *query) (api.WhatIf, *api.Error) {
 	case errors.Is(err, orchestrator.ErrInvalid):
 		return api.WhatIf{}, problem(http.StatusBadRequest, sentence(err))
 	case err != nil: // of a source that does not lead any more
-		return api.WhatIf{}, problem(http.StatusServiceUnavailable, sentence(err))
+		return api.WhatIf{}, v.h.notLeading(sentence(err))
 	}
 	v.countLosses(&plan)
 	answer := v.planned(&plan, limit, q.bytes)
