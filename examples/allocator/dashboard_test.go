@@ -98,7 +98,7 @@ func TestOrchctl_WhileTheLeaderIsKilled(t *testing.T) {
 	ended := make(chan string, 1)
 	go func() {
 		for deadline := time.Now().Add(timeout); ; {
-			code, out, errs := orchctl(t.Context(), "drain", "-wait", timeout.String(), drained.name)
+			code, out, errs := orchctl(t.Context(), "drain", "-yes", "-wait", timeout.String(), drained.name)
 			if code != 4 || time.Now().After(deadline) { // 4: nobody leads yet
 				ended <- out + errs
 				return
