@@ -210,7 +210,8 @@ func (d *draining) look(ctx context.Context, w *drained) error {
 		w.Empty = true
 	case a.Draining:
 		w.begun, w.since = true, a.Term
-		w.Empty = a.Tasks == 0
+		// Without an answer of this term, it may run tasks that are not known.
+		w.Empty = a.Tasks == 0 && a.State == orchestrator.Answering && !a.Late
 	case w.since.Epoch != a.Term.Epoch:
 		d.say("%s no longer drains, because a new leader does not know of the drain; setting it again", name(w.Worker))
 		if answered, err = d.ask(ctx, false, func() error {
@@ -268,6 +269,10 @@ func (d *draining) stays(ctx context.Context, w *drained) {
 				reasons[task.Name] = api.Printable(string(wait.Reason))
 			}
 		}
+	}
+	if a.LastAnswer.IsZero() {
+		d.say("%s is %s and may have tasks: it has not answered this leader", name(w.Worker), stateText(&a.Worker))
+		return
 	}
 	var rows [][]string
 	for _, task := range a.Running[:min(len(a.Running), maxStaying)] {

@@ -133,6 +133,29 @@ func TestD23_DrainOfASilentWorker(t *testing.T) {
 	})
 }
 
+// A worker that a leader has not heard of may run any task, so it is not empty.
+func TestD23_DrainOfAWorkerThatNeverAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		cluster := newCluster(t)
+		first := n.newFleet(cluster, "127.0.0.1:1", 7)
+		first.prepare(nil)
+		stop := first.lead()
+		stop()
+		require.NotEmpty(t, cluster.RunsOn("w3"))
+		second := n.newFleet(cluster, "127.0.0.1:2", 8, orchestrator.WithGracePeriod(time.Hour))
+		second.prepare(nil)
+		cluster.Cut("w3")
+		second.lead()
+		got := n.run("http://127.0.0.1:2", "drain", "-yes", "w3", "-wait", "10s")
+		require.Equal(t, exitLate, got.code, got.errors)
+		require.Contains(t, got.errors, "w3 is silent, draining and may have tasks: it has not answered this leader\n")
+		time.AfterFunc(5*time.Second, func() { cluster.Heal("w3") })
+		require.Equal(t, exitDone, n.run("http://127.0.0.1:2", "drain", "-yes", "w3").code)
+		require.Empty(t, cluster.RunsOn("w3"))
+	})
+}
+
 func TestDrain_OfAWorkerThatLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
