@@ -164,7 +164,7 @@ func (s *supposition[W, T]) apply(h *Hypothesis[W, T]) (massLoss bool) {
 		case lose[w.name]:
 			s.fleet.MarkLost(w.Worker)
 		case silence[w.name]:
-			s.fleet.Silence(w.Worker, s.now, s.o.grace())
+			s.fleet.Silence(w.Worker, s.now)
 		}
 	}
 	_, massLoss = s.fleet.Judge(s.now, s.o.grace())

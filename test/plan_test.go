@@ -120,6 +120,19 @@ var whatIfs = map[string]whatIf{
 		prepare: func(f *fleet) { f.Start("w2"); f.quarantine("w2"); f.expect(30) },
 		opts:    options{orchestrator.WithMaxMoves(0)},
 	},
+	"a quarantine is forgotten": {
+		prepare: func(f *fleet) {
+			f.Start("w2")
+			f.quarantine("w2")
+			f.Refuse(nil)
+			until := f.paused(orchestrator.PauseWorker)[0].Until
+			for f.termNumber() < until+64 { // no start is tried
+				f.anyTerm()
+			}
+			f.expect(30)
+		},
+		opts: options{orchestrator.WithMaxMoves(0)},
+	},
 	"a worker awaits its trial": {prepare: func(f *fleet) { f.Start("w2"); f.quarantine("w2"); f.anyTerm() }},
 	"a task is suspect":         {prepare: func(f *fleet) { f.refusePoison(); _ = f.AddTask("poison"); f.anyTerm(); f.anyTerm() }},
 	"a suspect has its turn":    {prepare: func(f *fleet) { f.refusePoison(); _ = f.AddTask("poison"); f.anyTerm(); f.anyTerm(); f.anyTerm() }},
@@ -171,6 +184,11 @@ var whatIfs = map[string]whatIf{
 		suppose:  hypothesis{Silence: []string{"w2"}},
 		comeTrue: func(f *fleet) { f.Cut("w2") },
 		opts:     options{orchestrator.WithGracePeriod(0)},
+	},
+	"silence for longer than the grace period": {
+		prepare:  func(f *fleet) { f.expect(30); time.Sleep(time.Hour) },
+		suppose:  hypothesis{Silence: []string{"w2"}},
+		comeTrue: func(f *fleet) { f.Cut("w2") },
 	},
 	"silence of most workers": {
 		suppose:  hypothesis{Silence: []string{"w1", "w2", "w3"}, AddTasks: []task{{Name: "new"}}},

@@ -210,20 +210,17 @@ func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time) *Fleet {
 }
 
 // Silence assumes that a worker does not answer.
-func (f *Fleet) Silence(w *Worker, now time.Time, grace time.Duration) {
-	if w.State != Answering {
-		return
-	}
-	w.State = Silent
-	if grace == 0 {
-		w.Missed = now
+func (f *Fleet) Silence(w *Worker, now time.Time) {
+	if w.State == Answering {
+		w.State, w.Missed = Silent, now
 	}
 }
 
 // Resume begins the term of a what-if plan: what failed is forgotten as far as it does
-// not concern the expected tasks and the workers, and the answers show that no unconfirmed
-// start has happened.
+// not concern the expected tasks and the workers, old quarantines end, and the answers show
+// that no unconfirmed start has happened.
 func (f *Fleet) Resume(t *Tasks, now Moment) {
+	f.Begin(now)
 	f.ForgetTasks(t)
 	f.breakers.forgetWorkers(func(serial uint64) bool { return f.bySerial(serial) == nil })
 	for _, w := range f.Workers {
