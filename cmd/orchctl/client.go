@@ -31,8 +31,9 @@ const (
 
 // client asks a dashboard. It must not be used concurrently.
 type client struct {
-	servers []*server // of -server, in order
-	last    *server   // answered last, so it is asked first; nil before the first answer
+	servers []*server       // of -server, in order
+	last    *server         // answered last, so it is asked first; nil before the first answer
+	silent  map[string]bool // by shown: gave no answer to this request, and is not asked again
 	common  *http.Client
 	timeout time.Duration
 	token   string
@@ -152,8 +153,12 @@ func (c *client) request(ctx context.Context, method, route string, query url.Va
 			}
 		}
 	}
+	c.silent = make(map[string]bool)
 	var failures []string
 	for i, s := range servers {
+		if c.silent[s.shown] {
+			continue
+		}
 		within := time.Until(end) / time.Duration(len(servers)-i)
 		share, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("no answer within %v; is the address right? (-timeout waits longer)", short(within)))
 		err := c.follow(share, s, method, route, query, answer)
@@ -166,8 +171,8 @@ func (c *client) request(ctx context.Context, method, route string, query url.Va
 		}
 		failures = append(failures, err.Error())
 	}
-	if len(failures) > 1 {
-		return fail(exitUnreachable, "none of the %d servers leads: %s", len(failures), strings.Join(failures, "; "))
+	if len(servers) > 1 {
+		return fail(exitUnreachable, "none of the %d servers leads: %s", len(servers), strings.Join(failures, "; "))
 	}
 	return fail(exitUnreachable, "%s", failures[0])
 }
@@ -189,6 +194,9 @@ func (c *client) follow(ctx context.Context, s *server, method, route string, qu
 		next, err := c.leader(s, leader)
 		if err != nil {
 			return fail(exitUnreachable, "%s does not lead, and names a leader that cannot be asked: %w", s.shown, err)
+		}
+		if c.silent[next.shown] {
+			return fail(exitUnreachable, "%s says that %s leads", s.shown, next.shown)
 		}
 		said = fmt.Sprintf("%s says that %s leads; ", s.shown, next.shown)
 		if next.shown == s.shown {
@@ -251,6 +259,7 @@ func (c *client) ask(ctx context.Context, s *server, method, route string, query
 	}
 	response, err := s.http.Do(request)
 	if err != nil {
+		c.silent[s.shown] = true
 		return "", unreachable(ctx, s, err)
 	}
 	defer func() { _ = response.Body.Close() }()

@@ -152,6 +152,21 @@ func TestServers_AreTriedInTurn(t *testing.T) {
 	})
 }
 
+// When the leader dies, the others name it until its lease ends. It is asked once.
+func TestServers_ThatNameADeadLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const dead = "http://a: connection refused; does the process run, and is the address right?"
+		n := newNetwork(t)
+		n.serve("b:80", problem(http.StatusServiceUnavailable, "x", "http://a"))
+		n.serve("c:80", problem(http.StatusServiceUnavailable, "x", "http://a"))
+		got := n.run("http://a,http://b,http://c", "status")
+		require.Equal(t, result{exitUnreachable, "", "orchctl: none of the 3 servers leads: " + dead +
+			"; http://b says that http://a leads; http://c says that http://a leads\n"}, got)
+		got = n.run("http://b,http://a", "status")
+		require.Equal(t, result{exitUnreachable, "", "orchctl: none of the 2 servers leads: http://b says that http://a leads; " + dead + "\n"}, got)
+	})
+}
+
 // The token goes to the addresses of -server, and to others only over TLS if the authority of
 // -ca certifies them.
 func TestToken_GoesOnlyToTheFleet(t *testing.T) {
