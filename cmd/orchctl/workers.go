@@ -120,11 +120,10 @@ func workerDetail(*flag.FlagSet) action {
 func (s *session) workerText(a *api.WorkerDetail) string {
 	var b strings.Builder
 	w := &a.Worker
-	since := ""
+	fmt.Fprintf(&b, "%s: %s, %s\n", shown(w.Name), stateText(w), plural(w.Tasks, "task"))
 	if !w.Since.IsZero() {
-		since = " since " + s.when(a.Now, w.Since)
+		fmt.Fprintf(&b, "since: %s\n", s.when(a.Now, w.Since))
 	}
-	fmt.Fprintf(&b, "%s: %s%s, %s\n", shown(w.Name), stateText(w), since, plural(w.Tasks, "task"))
 	if w.Err != "" {
 		fmt.Fprintf(&b, "why: %s\n", api.Printable(w.Err))
 	}
