@@ -198,6 +198,8 @@ func TestServeHTTP(t *testing.T) {
 		"/api/v1/workers?q=%zz":          http.StatusBadRequest,
 		"/api/v1/changes?after=x":        http.StatusBadRequest,
 		"/api/v1/changes?since=x":        http.StatusBadRequest,
+		"/api/v1/changes?reason=held":    http.StatusBadRequest,
+		"/api/v1/changes?outcome=Done":   http.StatusBadRequest,
 		"/api/v1/terms?after=1-x":        http.StatusBadRequest,
 		"/api/v1/tasks?waiting=whatever": http.StatusBadRequest,
 	} {

@@ -56,7 +56,9 @@ func repeated(rows []history.Repeated) []api.RepeatedChange {
 func (v *view[W, T]) changeList(q *query) (api.Changes, *api.Error) {
 	filter := history.Filter{
 		Task: q.optional("task"), Worker: q.optional("worker"),
-		Reason: orchestrator.Reason(q.text("reason")), Outcome: orchestrator.Outcome(q.text("outcome")),
+		Reason: orchestrator.Reason(q.oneOf("reason", "missing", "lost", "vanished", "unexpected", "surplus", "rebalance", "drain")),
+		Outcome: orchestrator.Outcome(q.oneOf("outcome",
+			"planned", "dry", "done", "failed", "returned", "unknown", "stopping", "skipped")),
 	}
 	if text := q.text("since"); text != "" {
 		var err error
