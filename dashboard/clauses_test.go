@@ -364,6 +364,8 @@ func TestD10_NamesWithPlaces(t *testing.T) {
 			require.Equal(t, http.StatusOK, serve(h, request).Code)
 		}
 	}
+	add := refused(t, h, request(http.MethodGet, "/api/v1/what-if?add=y"))
+	require.Contains(t, add.Detail, "no text of a dashboard_test.alike, which has no method UnmarshalText")
 	for _, text := range []string{"x#4", "x#0", "x#-1", "x#x", "#1", "x#2#2"} {
 		for _, route := range []string{"worker?name=", "task?name=", "what-if?drain="} {
 			require.Equal(t, api.TypeUnknownName, refused(t, h, request(http.MethodGet, "/api/v1/"+route+url.QueryEscape(text))).Type)

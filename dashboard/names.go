@@ -37,6 +37,8 @@ func parseName[N comparable](text string) (name N, err error) {
 		v.SetString(text)
 		return name, nil
 	}
-	_, err = fmt.Sscan(text, &name)
+	if _, err = fmt.Sscan(text, &name); err != nil {
+		err = fmt.Errorf("no text of a %T, which has no method UnmarshalText: %w", name, err)
+	}
 	return name, err
 }

@@ -73,7 +73,9 @@ func WithLogger(l *slog.Logger) Option {
 
 // WithNames sets how names become text. By default a name is text already, or is
 // marshaled by MarshalText if it has that method, or is printed as fmt.Sprint does. The
-// functions must be safe for concurrent use. Different names may have the same text.
+// functions must be safe for concurrent use. Different names may have the same text. A what-if
+// can add workers whose names are strings, have the method UnmarshalText, or are read by
+// fmt.Sscan.
 func WithNames[W, T comparable](worker func(W) string, task func(T) string) Option {
 	return option(func(o *options) error {
 		if worker == nil || task == nil {
