@@ -218,6 +218,24 @@ func TestA7_ALeaderWithoutItsSourceGivesUp(t *testing.T) {
 	})
 }
 
+func TestA7_APollEndsWithItsContext(t *testing.T) {
+	for range 100 { // the ticker may be ready too
+		ctx, stop := context.WithCancel(t.Context())
+		calls := 0
+		poll := replica.Poll(time.Nanosecond, func(ctx context.Context) ([]replica.Task, error) {
+			calls++
+			return nil, ctx.Err()
+		})
+		require.NoError(t, poll(ctx, func([]replica.Task) error { stop(); return nil }))
+		require.Equal(t, 1, calls)
+
+		poll = replica.Poll(time.Nanosecond, func(ctx context.Context) ([]replica.Task, error) {
+			return nil, ctx.Err()
+		})
+		require.NoError(t, poll(ctx, nil))
+	}
+}
+
 func TestA7_AFailingSourceKeepsTheTasks(t *testing.T) {
 	inBubble(t, 12, func(c *cluster, _ *faultyTable) {
 		var calls atomic.Int32

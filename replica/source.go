@@ -62,7 +62,7 @@ func Names(names ...string) Source {
 
 // Poll is a Source that calls f at once and then with the given interval, which must be
 // positive. After an error of f it ends, so that the replica logs the error, keeps the
-// tasks, and calls it again after a pause.
+// tasks, and calls it again after a pause. When its context ends, it returns nil.
 func Poll(interval time.Duration, f func(context.Context) ([]Task, error)) Source {
 	return func(ctx context.Context, tell func([]Task) error) error {
 		if interval <= 0 {
@@ -70,20 +70,20 @@ func Poll(interval time.Duration, f func(context.Context) ([]Task, error)) Sourc
 		}
 		ticker := time.NewTicker(interval)
 		defer ticker.Stop()
-		for {
+		for ctx.Err() == nil {
 			tasks, err := f(ctx)
 			if err == nil {
 				err = tell(tasks)
 			}
-			if err != nil {
+			if err != nil && ctx.Err() == nil {
 				return err
 			}
 			select {
 			case <-ticker.C:
 			case <-ctx.Done():
-				return nil
 			}
 		}
+		return nil
 	}
 }
 
