@@ -342,31 +342,53 @@ func checkNames(t *testing.T, texts ...string) {
 	require.Equal(t, want, maps.Clone(counts))
 }
 
-// TestD10_NamesWithPlaces: each parameter takes a name with its place, unless a name is that text.
+// TestD10_NamesWithPlaces: each parameter takes a name with its place, unless a name is that
+// text. What-if and drain, which have no parameter for the place or may lack it, refuse a text
+// that may mean several workers.
 func TestD10_NamesWithPlaces(t *testing.T) {
 	o, err := orchestrator.New(make(fixed))
 	require.NoError(t, err)
-	for i, text := range []string{"x", "x", "x#3", "x"} {
+	for i, text := range []string{"x", "x", "x#3", "x", ""} {
 		require.NoError(t, o.AddWorker(alike{text, i}))
 		require.NoError(t, o.AddTask(alike{text, i}))
 	}
-	h, err := dashboard.New[alike, alike]()
+	var drained []int
+	drain := func(_ context.Context, worker alike) error { drained = append(drained, worker.id); return nil }
+	h, err := dashboard.New[alike, alike](dashboard.WithDrain(drain, drain))
 	require.NoError(t, err)
 	defer h.Lead(o)()
 	require.NoError(t, o.NextTerm(t.Context()))
-	for text, want := range map[string]api.Name{"x": {Name: "x"}, "x#1": {Name: "x"}, "x#2": {Name: "x", Nth: 2}, "x#3": {Name: "x#3"}} {
+	several := map[string]string{
+		"x":   "3 workers are called \u201cx\u201d: the first is \u201cx#1\u201d.",
+		"x#3": "A worker is called \u201cx#3\u201d, which also means one of 3 that are called \u201cx\u201d: the former is \u201cx#3#1\u201d.",
+	}
+	for text, want := range map[string]api.Name{
+		"x": {Name: "x"}, "x#1": {Name: "x"}, "x#2": {Name: "x", Nth: 2}, "x#3": {Name: "x#3"}, "x#3#1": {Name: "x#3"}, "#1": {},
+	} {
 		require.Equal(t, want, get[api.WorkerDetail](t, h, "/api/v1/worker?name="+url.QueryEscape(text)).Name)
 		require.Equal(t, want, get[api.TaskDetail](t, h, "/api/v1/task?name="+url.QueryEscape(text)).Name)
-		request := request(http.MethodGet, "/api/v1/what-if?drain="+url.QueryEscape(text))
-		if text == "x" {
-			require.Contains(t, refused(t, h, request).Detail, "3 workers are called \u201cx\u201d: the first is \u201cx#1\u201d.")
-		} else {
-			require.Equal(t, http.StatusOK, serve(h, request).Code)
+		for _, r := range []*http.Request{
+			request(http.MethodGet, "/api/v1/what-if?drain="+url.QueryEscape(text)),
+			request(http.MethodPost, "/api/v1/drain?worker="+url.QueryEscape(text)),
+		} {
+			if detail, ok := several[text]; ok {
+				require.Equal(t, detail, refused(t, h, r).Detail)
+			} else {
+				require.Equal(t, http.StatusOK, serve(h, r).Code)
+			}
 		}
 	}
 	add := refused(t, h, request(http.MethodGet, "/api/v1/what-if?add=y"))
 	require.Contains(t, add.Detail, "no text of a dashboard_test.alike, which has no method UnmarshalText")
-	for _, text := range []string{"x#4", "x#0", "x#-1", "x#x", "#1", "x#2#2"} {
+	slices.Sort(drained)
+	require.Equal(t, []int{0, 1, 2, 4}, drained)
+	drained = nil
+	for _, place := range []string{"x&nth=1", "x&nth=3", "x%233&nth=1"} {
+		require.Equal(t, http.StatusOK, serve(h, request(http.MethodPost, "/api/v1/drain?worker="+place)).Code)
+	}
+	require.Equal(t, []int{0, 3, 2}, drained)
+	require.Contains(t, serve(h, request(http.MethodGet, "/worker?name=")).Body.String(), `href="what-if?drain=%231"`)
+	for _, text := range []string{"x#4", "x#0", "x#-1", "x#x", "#2", "x#2#2"} {
 		for _, route := range []string{"worker?name=", "task?name=", "what-if?drain="} {
 			require.Equal(t, api.TypeUnknownName, refused(t, h, request(http.MethodGet, "/api/v1/"+route+url.QueryEscape(text))).Type)
 		}

@@ -181,9 +181,10 @@ func twinsOf(text string, total int) *nameList {
 	return l
 }
 
-// distinctName returns the name of a worker as a parameter that means no other worker.
+// distinctName returns the name of a worker as a parameter that means no other worker and is
+// not empty.
 func distinctName(w *api.WorkerDetail) string {
-	if w.Alike > 1 {
+	if w.Alike > 1 || w.Name.Name == "" {
 		return fmt.Sprintf("%s#%d", w.Name.Name, max(w.Nth, 1))
 	}
 	return w.Name.Name

@@ -99,14 +99,8 @@ func sentence(err error) string {
 func (v *view[W, T]) hypothesis(q *query) (h orchestrator.Hypothesis[W, T]) {
 	known := func(param string) (names []W) {
 		for _, text := range q.lines(param) {
-			i, alike := v.workers().find(text, 1), len(v.workers().byText[text])
-			switch {
-			case alike > 1:
-				q.fail("%d workers are called %s: the first is %s.", alike, quote(text), quote(text+"#1"))
-			case i >= 0:
+			if i := v.named(q, text); i >= 0 {
 				names = append(names, v.workers().states[i].Name)
-			case q.err == nil:
-				q.err = v.unknownName("No worker is called " + quote(text) + ".")
 			}
 		}
 		return names
@@ -246,13 +240,15 @@ func (h *Handler[W, T]) setDraining(r *http.Request, q *query, draining bool) (a
 	if failed != nil {
 		return api.Drain{}, failed
 	}
-	text, nth := printable(q.text("worker")), max(q.number("nth", 1, 0), 1)
+	text := printable(q.text("worker"))
+	var i int
+	if nth := q.number("nth", 0, 0); nth == 0 {
+		i = v.named(q, text)
+	} else if i = v.workers().find(text, nth); i < 0 && q.err == nil {
+		q.err = v.unknownName("No worker is called " + quote(text) + ".")
+	}
 	if q.err != nil {
 		return api.Drain{}, q.err
-	}
-	i := v.workers().find(text, nth)
-	if i < 0 {
-		return api.Drain{}, v.unknownName("No worker is called " + quote(text) + ".")
 	}
 	set, event := h.drain, "worker draining"
 	if !draining {

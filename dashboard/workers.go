@@ -58,6 +58,23 @@ func (t *workerTable[W, T]) find(text string, nth int) int {
 	return -1
 }
 
+// named returns the index of the worker that a text names without a parameter for its place.
+// Another worker is never taken for it: a text that may mean several is an error of the query.
+func (v *view[W, T]) named(q *query, text string) int {
+	table := v.workers()
+	i, alike := table.find(text, 1), len(table.byText[text])
+	first, place := cutNth(text)
+	switch n := len(table.byText[first]); {
+	case alike > 1:
+		q.fail("%d workers are called %s: the first is %s.", alike, quote(text), quote(text+"#1"))
+	case alike == 1 && 0 < place && place <= n && n > 1:
+		q.fail("A worker is called %s, which also means one of %d that are called %s: the former is %s.", quote(text), n, quote(first), quote(text+"#1"))
+	case i < 0 && q.err == nil:
+		q.err = v.unknownName("No worker is called " + quote(text) + ".")
+	}
+	return i
+}
+
 // is reports whether a worker is in a state that the parameter "state" names.
 func is(w *api.Worker, state string) bool {
 	switch state {
