@@ -42,7 +42,7 @@ const (
 
 	longestLine  = 32 << 20
 	mostRows     = 1000    // of a line
-	mostQueued   = 200_000 // changes, events and rows
+	mostQueued   = 200_000 // values of lines
 	quietWritten = time.Minute
 	mode         = 0o600
 )
@@ -55,7 +55,7 @@ func header() string {
 func (l *line) weight() int {
 	n := 1 + len(l.Workers)
 	if l.Term != nil {
-		n += l.Term.kept()
+		n += l.Term.kept() + len(l.Term.Waiting) + len(l.Term.Paused)
 	}
 	return n
 }

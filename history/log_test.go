@@ -364,6 +364,20 @@ func TestD3_FullQueue(t *testing.T) {
 	})
 }
 
+// What waits and pauses has its part in the bound of the queue.
+func TestD3_WaitingOnFullDisk(t *testing.T) {
+	r, err := history.New(history.WithFile(filepath.Join(t.TempDir(), "log"), 0, 0), history.WithDisk(&fullDisk{full: true}), history.WithQueue(1000))
+	require.NoError(t, err)
+	for i := range uint64(20) {
+		term := &history.Term{Waiting: make([]history.Waiting, 60), Paused: make([]history.Pause, 40)}
+		term.Stats.Term.Number = i + 1
+		r.Put(term)
+	}
+	require.Greater(t, r.LogStatus().Missed, 10)
+	require.ErrorIs(t, r.Close(), errFull)
+	require.Equal(t, 20, r.LogStatus().Missed)
+}
+
 // TestD3_ChurnOnFullDisk adds and removes workers while the disk is full. What waits does not
 // grow with their names, and the log says how many terms it lacks, also if none follows.
 func TestD3_ChurnOnFullDisk(t *testing.T) {

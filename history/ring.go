@@ -84,7 +84,7 @@ type config struct {
 	path           string // empty: no file
 	maxBytes       int64
 	files          int
-	queue          int // changes, events and rows
+	queue          int // values of lines
 	openFile       func(path string) (f file, size int64, err error)
 }
 
@@ -138,8 +138,8 @@ func WithLogger(l *slog.Logger) Option {
 //
 // A goroutine of the ring writes a line for each term that is not quiet, and one a minute
 // for quiet terms. It does not sync the disk. While writes fail, lines wait in a queue of
-// 200,000 changes; what does not fit is counted by [Ring.LogStatus]. The ring itself does
-// not depend on the file.
+// 200,000 changes and other values; what does not fit is counted by [Ring.LogStatus]. The
+// ring itself does not depend on the file.
 //
 // The default is no file. 0 stands for 64 MiB and for 4 files.
 func WithFile(path string, maxBytes int64, files int) Option {
