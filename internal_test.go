@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
@@ -189,4 +190,78 @@ func TestD17_DefinitionsAreShared(t *testing.T) {
 		o.RemoveTask("a")
 		require.Equal(t, before, slices.Collect(last.Expected()))
 	})
+}
+
+// Plans and snapshots see no number of a task that was given to another one, and no change of
+// the definitions that they share, while terms release numbers and tasks come and go.
+func TestD17_NumbersAreReused(t *testing.T) {
+	c := &slowCluster{runs: make(map[string][]string)}
+	o, err := New(c, WithDryRun())
+	require.NoError(t, err)
+	require.NoError(t, o.UpdateWorkers([]Worker[string]{{Name: "w1"}, {Name: "w2"}}))
+	var busy sync.WaitGroup
+	ended := make(chan struct{})
+	check := func(p Plan[string, string]) {
+		for _, change := range p.Changes {
+			if change.Kind.Op == Start {
+				assert.Equal(t, "x", change.Task[:1], "only these are expected")
+			} else {
+				assert.Equal(t, change.From, change.Task[:2], "only this worker lists it")
+			}
+		}
+	}
+	repeat := func(f func(i int)) {
+		busy.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-ended:
+					return
+				default:
+					f(i)
+				}
+			}
+		})
+	}
+	require.NoError(t, o.NextTerm(t.Context()))
+	require.NoError(t, o.AddTask("x"))
+	repeat(func(i int) {
+		name := fmt.Sprint("x", i%50)
+		assert.NoError(t, o.AddTask(name, WithTaskInstances(1+i%2)))
+		o.RemoveTask(fmt.Sprint("x", (i+25)%50))
+	})
+	repeat(func(i int) {
+		p, err := o.Plan(Hypothesis[string, string]{
+			AddTasks: []Task[string]{{Name: "x new"}, {Name: fmt.Sprint("x", i%50), Instances: 2}}, RemoveTasks: []string{"x"},
+		})
+		assert.NoError(t, err)
+		check(p)
+	})
+	repeat(func(int) {
+		last := o.Last()
+		before := slices.Collect(last.Expected())
+		check(last.Plan())
+		assert.Equal(t, before, slices.Collect(last.Expected()))
+		for _, task := range before {
+			assert.Equal(t, "x", task.Name[:1])
+		}
+	})
+	released := 0
+	for i := range 15 {
+		for _, w := range []string{"w1", "w2"} {
+			var tasks []string
+			for n := range 700 { // so many that their numbers are released in the next term
+				tasks = append(tasks, fmt.Sprint(w, "-", i, "-", n))
+			}
+			c.mu.Lock()
+			c.runs[w] = tasks
+			c.mu.Unlock()
+		}
+		require.NoError(t, o.NextTerm(t.Context()))
+		o.mu.Lock()
+		released = max(released, len(o.tasks.free))
+		o.mu.Unlock()
+	}
+	close(ended)
+	busy.Wait()
+	require.Greater(t, released, 700)
 }
