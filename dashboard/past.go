@@ -5,6 +5,7 @@ package dashboard
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -175,4 +176,36 @@ func (v *view[W, T]) load(worker string) []api.LoadPoint {
 		points = append(points, api.LoadPoint{Term: p.Term, Time: p.Time, Tasks: p.Tasks})
 	}
 	return points
+}
+
+// since returns from when on the history has a problem, or the zero time. It looks for the
+// workers and the tasks that the problem names.
+func (v *view[W, T]) since(p *api.Problem) (first time.Time) {
+	switch p.Kind {
+	case api.ProblemQuarantined:
+		for _, worker := range p.Workers {
+			for t, e := range v.past.Events(worker.Name) {
+				if e.After == nil || !e.After.Quarantined {
+					break
+				}
+				if first.IsZero() || t.Stats.Start.Before(first) {
+					first = t.Stats.Start
+				}
+			}
+		}
+	case api.ProblemFailing, api.ProblemUnplaced, api.ProblemStaying:
+		// A missing instance may be failing in one term and unplaced in the next.
+		stays := p.Kind == api.ProblemStaying
+		concerns := func(w history.Waiting) bool {
+			kind := w.Kind()
+			return kind != orchestrator.WaitingHeld && stays == (kind == orchestrator.WaitingStaying) && slices.ContainsFunc(p.Tasks, func(n api.Name) bool { return n.Name == w.Task })
+		}
+		for t := range v.past.Terms(orchestrator.Term{}) {
+			if !slices.ContainsFunc(t.Waiting, concerns) {
+				break
+			}
+			first = t.Stats.Start
+		}
+	}
+	return first
 }

@@ -31,7 +31,12 @@ func (v *view[W, T]) status() api.Status {
 	}
 	out.ProblemsTotal = len(problems)
 	out.Problems = problems[:min(len(problems), mostProblems)]
-	out.Problems = out.Problems[:fit(out.Problems, mostBytes/2)]
+	out.Problems = slices.Clone(out.Problems[:fit(out.Problems, mostBytes/2)])
+	for i := range out.Problems {
+		if p := &out.Problems[i]; p.Since.IsZero() {
+			p.Since = v.since(p)
+		}
+	}
 	out.Summary = v.summary(len(problems))
 	return out
 }

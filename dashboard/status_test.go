@@ -190,6 +190,37 @@ func TestD13_Causes(t *testing.T) {
 	}
 }
 
+// TestD13_Since: a problem says since when it holds, by the history if the term does not know.
+func TestD13_Since(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		start := time.Now()
+		f := newFleet(t, 3, 30, nil)
+		f.terms(2)
+		f.Refuse(func(op orchestrator.Op, worker, task string) error {
+			if op == orchestrator.OpAdd && (worker == "w4" || task == "poison") {
+				return fmt.Errorf("%w: disk full", orchestrator.ErrRejected)
+			}
+			return nil
+		})
+		since := make(map[string]time.Duration)
+		for _, act := range []func() error{
+			func() error { f.Start("w4"); return f.AddWorker("w4") },
+			func() error { return f.AddTask("audit", orchestrator.WithTaskInstances(5)) },
+			func() error { return f.AddTask("poison") },
+		} {
+			require.NoError(t, act())
+			f.terms(3)
+			for _, p := range f.status().Problems {
+				since[fmt.Sprint(p.Kind, p.Workers, p.Tasks)] = p.Since.Sub(start)
+			}
+		}
+		require.Equal(t, map[string]time.Duration{
+			"quarantined[w4] []": 2 * time.Second, "unplaced[] [audit]": 5 * time.Second,
+			"failing[w4] [audit]": 5 * time.Second, "failing[w2 w4] [poison]": 8 * time.Second,
+		}, since)
+	})
+}
+
 // TestD14_Random: in random clusters the lines add up to the missing instances and to those
 // that silent workers hold, and name each task.
 func TestD14_Random(t *testing.T) {
