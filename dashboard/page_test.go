@@ -159,7 +159,7 @@ func (s *sample) overview() *overview {
 			Header: s.header, Title: "payments", Summary: "422 of 463 instances run; 5 things need a person",
 			Progress: &api.Progress{Term: orchestrator.Term{Number: 1262}, Phase: orchestrator.PhaseWrite, Done: 3, Total: 40, WaitingFor: []string{worker.Name}},
 			Problems: []api.Problem{
-				{Kind: api.ProblemLost, Text: worker.Name + " is lost: it did not answer for 44 s, and its 31 tasks start elsewhere", Workers: []api.Name{worker}, WorkersTotal: 1, Since: s.now.Add(-80 * time.Second)},
+				{Kind: api.ProblemLost, Text: worker.Name + " is lost: it did not answer for 44 s, and other workers take its 31 tasks", Workers: []api.Name{worker}, WorkersTotal: 1, Since: s.now.Add(-80 * time.Second)},
 				{Kind: api.ProblemUnplaced, Text: "4 instances of " + task.Name + " have no place: every worker that could take it runs one already", Tasks: []api.Name{task}, TasksTotal: 1},
 				{Kind: api.ProblemSilent, Text: "100 workers are silent: no answer in time; they hold 3,700 instances", Workers: []api.Name{s.at(7), s.at(4101), s.at(4102)}, WorkersTotal: 100, Since: s.now.Add(-44 * time.Second)},
 				{Kind: api.ProblemQuarantined, Text: s.at(5).Name + " is quarantined after 9 failed starts: disk full", Workers: []api.Name{s.at(5)}, WorkersTotal: 1},

@@ -401,7 +401,7 @@ func (c *causes[W, T]) text(from *cause[T], p *api.Problem) string {
 		return "The last term ended early" + why + "."
 	case api.ProblemLost:
 		if from.instances > 0 {
-			holds = fmt.Sprintf(" %s %s elsewhere.", its, count(from.instances, "task starts", "tasks start"))
+			holds = fmt.Sprintf(" Other workers take %s %s.", strings.ToLower(its), count(from.instances, "task", "tasks"))
 		}
 		return fmt.Sprintf("%s%s.%s", state("lost"), why, holds)
 	case api.ProblemUnplaced:

@@ -112,7 +112,7 @@ func TestD13_Causes(t *testing.T) {
 		{name: "a lost worker", workers: 3, tasks: 9, opts: options{orchestrator.WithGracePeriod(time.Second)}, act: func(f *fleet) {
 			f.Cut("w2")
 			f.terms(4)
-		}, want: []string{"lost: w2 has been lost since 00:00:01: the worker is cut off: w2. Its 3 tasks start elsewhere."}},
+		}, want: []string{"lost: w2 has been lost since 00:00:01: the worker is cut off: w2. Other workers take its 3 tasks."}},
 		{name: "a stuck worker", workers: 3, tasks: 9, act: func(f *fleet) {
 			f.Stick("w1")
 			f.terms(15)

@@ -296,6 +296,7 @@ func TestUsage(t *testing.T) {
 		"-nonsense":                    "flag provided but not defined",
 		"status -nonsense":             "flag provided but not defined",
 		"status x":                     `unexpected argument "x"`,
+		"changes -outcome bad":         "must be done, failed, ",
 		"worker":                       "NAME is missing",
 		"drain":                        "WORKER… is missing",
 		"-o yaml status":               "-o yaml: must be table, json or name",

@@ -78,12 +78,12 @@ func counts[K comparable](numbers map[K]int) string {
 // filterFlags defines the flags that select changes, and returns their values.
 func filterFlags(f *flag.FlagSet) url.Values {
 	query := url.Values{}
-	for key, words := range map[string]string{
-		"task": "", "worker": "",
-		"reason":  ": missing, lost, vanished, unexpected, surplus, rebalance or drain",
-		"outcome": ": done, failed, returned, unknown, stopping, skipped or dry",
+	for key, words := range map[string][]string{
+		"task": nil, "worker": nil,
+		"reason":  {"missing", "lost", "vanished", "unexpected", "surplus", "rebalance", "drain"},
+		"outcome": {"done", "failed", "returned", "unknown", "stopping", "skipped", "dry"},
 	} {
-		queryFlag(f, query, key, "only changes with this `"+key+"`"+words)
+		queryFlag(f, query, key, "only changes with this `"+key+"`", words...)
 	}
 	return query
 }

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,9 +25,16 @@ func limitFlag(f *flag.FlagSet, rows uint) *uint {
 	return f.Uint("limit", rows, "the most rows, or 0 for all")
 }
 
-// queryFlag defines a flag that is a parameter of the request.
-func queryFlag(f *flag.FlagSet, query url.Values, name, usage string) {
+// queryFlag defines a flag that is a parameter of the request: one of some words, or any text
+// if there are none.
+func queryFlag(f *flag.FlagSet, query url.Values, name, usage string, words ...string) {
+	if n := len(words) - 1; n > 0 {
+		usage += ": " + strings.Join(words[:n], ", ") + " or " + words[n]
+	}
 	f.Func(name, usage, func(value string) error {
+		if len(words) > 0 && !slices.Contains(words, value) {
+			return fmt.Errorf("must be %s or %s", strings.Join(words[:len(words)-1], ", "), words[len(words)-1])
+		}
 		query.Set(name, value)
 		return nil
 	})
@@ -68,7 +76,8 @@ func list[A, R any](ctx context.Context, s *session, route string, query url.Val
 
 func workers(f *flag.FlagSet) action {
 	query := url.Values{}
-	queryFlag(f, query, "state", "only workers in this `state`: answering, silent, lost, draining, quarantined, late or stuck")
+	queryFlag(f, query, "state", "only workers in this `state`",
+		"answering", "silent", "lost", "draining", "quarantined", "late", "stuck")
 	queryFlag(f, query, "q", "only workers whose name contains this `text`")
 	limit := limitFlag(f, maxRows)
 	return func(ctx context.Context, s *session, _ []string) error {

@@ -139,7 +139,7 @@ type Worker struct {
 	// LastAnswer is zero if it never answered. ListTook is how long that call took.
 	LastAnswer time.Time     `json:"last_answer,omitzero"`
 	ListTook   time.Duration `json:"list_took_ns,omitempty"`
-	// Tasks counts its tasks; of a lost worker those that it had.
+	// Tasks counts its tasks. A lost worker has none.
 	Tasks int `json:"tasks"`
 }
 
