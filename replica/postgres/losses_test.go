@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -130,6 +132,33 @@ func TestB7_NoLossesUnderLoad(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// A record may be deleted after a Sync has looked for losses, and before it reads the records.
+// Then the Sync must not return a View without the member: its owner runs on.
+func TestB7_ALossDuringASync(t *testing.T) {
+	s := pgtest.Start(t)
+	l := newLoss(t, s)
+	other, err := pgx.Connect(t.Context(), s.URL(pgtest.User, l.database))
+	require.NoError(t, err)
+	defer other.Close(t.Context())
+	tx, err := other.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "select from orchestrator_members where id = 1 for update")
+	require.NoError(t, err)
+	synced := make(chan error, 1)
+	go func() {
+		_, err := l.a.try(t.Context(), nil)
+		synced <- err
+	}()
+	require.Eventually(t, func() bool { // the Sync waits for the lock, to write its heartbeat
+		return s.SQL(l.database, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") == "1"
+	}, time.Minute, time.Millisecond)
+	_, err = tx.Exec(t.Context(), "delete from orchestrator_members where id = 2")
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.ErrorContains(t, <-synced, "a record was deleted")
+	l.requireAnother(l.database)
 }
 
 // Where the server does not tell its identity, each start is a loss.
