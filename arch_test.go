@@ -27,7 +27,7 @@ const pure = "cmp errors fmt iter maps math math/bits slices strings "
 //	time      that package of the standard library
 //	x.org/y   the packages of other modules at and below that path
 var mayImport = map[string]string{
-	"rebalance":         pure,
+	"rebalance":         pure + "math/big", // big for exact sums by share
 	"internal/handover": pure,
 	"internal/term":     pure + "time rebalance internal/handover", // time for instants and durations
 	"internal/backoff":  "std",

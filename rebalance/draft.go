@@ -16,6 +16,7 @@ type draft struct {
 	needs
 	edits
 
+	ruled   bool      // a rule binds: see rules
 	pending []pending // copies without a place
 
 	// Tasks are marked in rounds: see mark.
@@ -62,6 +63,7 @@ const (
 	dropped       // to be stopped here
 	repeated      // named before in the same list: not a copy
 	inChange      // dropped, and part of a change
+	leaves        // rules: kept until it has another place
 )
 
 // runs reports whether the copy continues to run.
@@ -135,7 +137,10 @@ func (d *draft) mark() uint32 {
 func (d *draft) block(w int32) uint32 {
 	round, marks, list := d.mark(), d.marks, d.Running[w]
 	flags, last := d.flags[d.offset[w]:][:len(list)], pinned
-	if d.States[w] == Quarantined || d.handsOver {
+	switch {
+	case d.ruled:
+		last = leaves
+	case d.States[w] == Quarantined, d.handsOver:
 		last = inChange
 	}
 	for k, t := range list {

@@ -73,6 +73,8 @@ func clone(pr *rebalance.Problem) *rebalance.Problem {
 	c := *pr
 	c.Want, c.States, c.Pinned, c.MaxGain = slices.Clone(pr.Want), slices.Clone(pr.States), slices.Clone(pr.Pinned), slices.Clone(pr.MaxGain)
 	c.Forbidden, c.MoveLast = slices.Clone(pr.Forbidden), slices.Clone(pr.MoveLast)
+	c.Class, c.Kind, c.May, c.Zone = slices.Clone(pr.Class), slices.Clone(pr.Kind), slices.Clone(pr.May), slices.Clone(pr.Zone)
+	c.MaxPerZone, c.Share, c.MaxTasks, c.Weight = slices.Clone(pr.MaxPerZone), slices.Clone(pr.Share), slices.Clone(pr.MaxTasks), slices.Clone(pr.Weight)
 	c.Running = slices.Clone(pr.Running)
 	for w := range c.Running {
 		c.Running[w] = slices.Clone(c.Running[w])

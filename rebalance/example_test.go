@@ -29,3 +29,28 @@ func ExamplePlanner_Plan() {
 	// task 6: from -1 to 1 (missing)
 	// 2 starts, at least 2 needed
 }
+
+// Tasks 0 and 1 need a worker of kind 1, such as one with a certain label. Worker 0 has lost
+// it, so task 0 has to leave.
+func ExamplePlanner_Plan_labels() {
+	var planner rebalance.Planner
+	plan, err := planner.Plan(&rebalance.Problem{
+		Want:     []int32{1, 1, 1, 1},
+		Class:    []int32{1, 1, 0, 0},
+		May:      [][]int32{nil, {1}},
+		States:   []rebalance.State{rebalance.Open, rebalance.Open},
+		Kind:     []int32{0, 1},
+		Running:  [][]int32{{0, 2}, {1}},
+		MaxMoves: rebalance.NoLimit,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, c := range plan.Changes {
+		fmt.Printf("task %d: from %d to %d (%v)\n", c.Task, c.From, c.To, c.Reason)
+	}
+	// Output:
+	// task 3: from -1 to 0 (missing)
+	// task 0: from 0 to 1 (requires)
+}

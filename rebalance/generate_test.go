@@ -368,9 +368,17 @@ func budget(m *maker) { m.pr.MaxMoves = m.IntN(1 + m.IntN(8)) }
 // shrink drops tasks, workers, copies and limits for as long as the same
 // clause fails.
 func shrink(pr *rebalance.Problem, err error) *rebalance.Problem {
+	return shrinkBy(pr, err, func(pr *rebalance.Problem) error {
+		_, err := examine(pr, new(rebalance.Planner))
+		return err
+	})
+}
+
+// shrinkBy is shrink with another examination.
+func shrinkBy(pr *rebalance.Problem, err error, examine func(*rebalance.Problem) error) *rebalance.Problem {
 	clause, _, _ := strings.Cut(err.Error(), ":")
 	fails := func(pr *rebalance.Problem) bool {
-		_, err := examine(pr, new(rebalance.Planner))
+		err := examine(pr)
 		return err != nil && strings.HasPrefix(err.Error(), clause)
 	}
 	small := clone(pr)
@@ -437,13 +445,31 @@ func smaller(pr *rebalance.Problem) (list []*rebalance.Problem) {
 	if pr.MaxMoves >= 0 {
 		change(func(c *rebalance.Problem) { c.MaxMoves = rebalance.NoLimit })
 	}
+	if pr.Class != nil {
+		change(func(c *rebalance.Problem) { c.Class, c.Kind, c.May = nil, nil, nil })
+	}
+	if pr.Weight != nil {
+		change(func(c *rebalance.Problem) { c.Weight = nil })
+	}
+	for _, of := range []func(*rebalance.Problem) *[]int32{
+		func(c *rebalance.Problem) *[]int32 { return &c.Zone },
+		func(c *rebalance.Problem) *[]int32 { return &c.Share },
+		func(c *rebalance.Problem) *[]int32 { return &c.MaxTasks },
+		func(c *rebalance.Problem) *[]int32 { return &c.MaxPerZone },
+		func(c *rebalance.Problem) *[]int32 { return &c.Pinned },
+		func(c *rebalance.Problem) *[]int32 { return &c.MaxGain },
+	} {
+		if *of(pr) != nil {
+			change(func(c *rebalance.Problem) { *of(c) = nil })
+		}
+	}
 	return list
 }
 
 func dropWorker(pr *rebalance.Problem, worker int32) {
 	w := int(worker)
 	pr.States, pr.Running = slices.Delete(pr.States, w, w+1), slices.Delete(pr.Running, w, w+1)
-	for _, by := range []*[]int32{&pr.Pinned, &pr.MaxGain} {
+	for _, by := range []*[]int32{&pr.Pinned, &pr.MaxGain, &pr.Kind, &pr.Zone, &pr.Share, &pr.MaxTasks} {
 		if *by != nil {
 			*by = slices.Delete(*by, w, w+1)
 		}
@@ -459,7 +485,14 @@ func dropWorker(pr *rebalance.Problem, worker int32) {
 }
 
 func dropTask(pr *rebalance.Problem, task int32) {
-	pr.Want = slices.Delete(pr.Want, int(task), int(task)+1)
+	for _, by := range []*[]int32{&pr.Want, &pr.Class, &pr.MaxPerZone} {
+		if *by != nil {
+			*by = slices.Delete(*by, int(task), int(task)+1)
+		}
+	}
+	if pr.Weight != nil {
+		pr.Weight = slices.Delete(pr.Weight, int(task), int(task)+1)
+	}
 	for w := range pr.Running {
 		pr.Running[w] = slices.DeleteFunc(pr.Running[w], func(t int32) bool { return t == task })
 		for i, t := range pr.Running[w] {

@@ -42,9 +42,10 @@ func (n *network) connect(from, to, room int, cost int64) {
 	n.first[from], n.first[to] = id, id+1
 }
 
-// run sends as much as possible from source to sink, along a cheapest path
-// each time, and returns the flow and its cost.
-func (n *network) run(source, sink int) (flow int, cost int64) {
+// run sends as much as possible from node 0 to node 1, along a cheapest path each time, and
+// returns the flow and its cost.
+func (n *network) run() (flow int, cost int64) {
+	const source, sink = 0, 1
 	distance := make([]int64, len(n.first))
 	by := make([]int, len(n.first))
 	queued := make([]bool, len(n.first))
@@ -118,7 +119,7 @@ func fewestAdds(r *reading, copies []int) (adds int, ok bool) {
 		g.connect(worker(i), extra, 1, 0)
 	}
 	g.connect(extra, sink, n%len(r.open), 0)
-	flow, cost := g.run(source, sink)
+	flow, cost := g.run()
 	return int(cost), flow == n
 }
 
@@ -187,7 +188,7 @@ func best(o *outcome, copies []int, quarantined bool) optimum {
 			g.connect(worker(i), sink, 1, int64(2*j+1)*squareCost)
 		}
 	}
-	flow, cost := g.run(source, sink)
+	flow, cost := g.run()
 	return optimum{
 		placed:  flow + placed,
 		depth:   cost / depthCost,

@@ -20,6 +20,8 @@ type Planner struct {
 	transfer   transfer
 	repair     repair
 	assembly   assembly
+	rules      rules
+	secondLook secondLook
 }
 
 // Plan plans one problem. The plan's slices are valid until the next call. If the problem
@@ -28,17 +30,43 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 	if err := pr.check(); err != nil {
 		return Plan{}, err
 	}
+	plan, err := p.planOnce(pr)
+	if err == nil && p.rules.mayImprove(pr) {
+		return p.secondLook.run(p, pr, plan)
+	}
+	return plan, err
+}
+
+// planOnce plans a problem that is consistent.
+func (p *Planner) planOnce(pr *Problem) (Plan, error) {
 	p.connect()
 	d := &p.draft
 	d.start(pr)
 	defer d.end()
+	d.ruled = p.rules.bind()
+	if p.rules.weights.weighted {
+		d.ruled = false // the scan for the ordinary case is faster
+		if err := p.scan.run(); err != nil {
+			return Plan{}, err
+		}
+		if p.scan.isComplete() && p.rules.isInBand() {
+			return d.plan, nil
+		}
+		d.start(pr)
+		d.ruled = true
+	}
 	if err := p.scan.run(); err != nil {
 		return Plan{}, err
 	}
-	if p.scan.isSettled() {
+	if !d.ruled && p.scan.isSettled() {
 		return d.plan, nil
 	}
 	p.scan.stopUnexpected()
+	if d.ruled {
+		p.demand.prepare()
+		p.rules.run()
+		return d.plan, nil
+	}
 	p.bound.begin()
 	p.demand.prepare()
 	p.quarantine.decide()
@@ -74,4 +102,5 @@ func (p *Planner) connect() {
 	p.transfer.draft, p.transfer.index = d, &p.search.index
 	p.repair.draft, p.repair.search = d, &p.search
 	p.assembly.draft = d
+	p.rules.draft, p.rules.assembly = d, &p.assembly
 }

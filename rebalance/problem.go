@@ -5,6 +5,7 @@ package rebalance
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // State is how a worker may change.
@@ -35,6 +36,9 @@ func (s State) String() string {
 
 // NoLimit as [Problem.MaxMoves] does not limit the moves.
 const NoLimit = -1
+
+// MaxWeight is the highest weight of a task.
+const MaxWeight = 1 << 40
 
 // None is the number of no worker.
 const None int32 = -1
@@ -72,6 +76,28 @@ type Problem struct {
 	// MoveLast lists copies whose moves come last: under MaxMoves they use the moves that
 	// the others leave. Each pair is a task and the worker that runs it.
 	MoveLast []Pair
+	// Class is, by task, its class, and Kind, by worker, its kind; nil means that all are 0.
+	// May lists, by class, the kinds of the workers that may run its tasks, in ascending
+	// order; a nil list admits all kinds, and so does a nil May. A copy that runs where
+	// its class may not is evicted: it moves as off a draining worker.
+	Class, Kind []int32
+	May         [][]int32
+	// Zone is, by worker, the number of its zone; nil means that there is one zone.
+	Zone []int32
+	// MaxPerZone is, by task, how many copies one zone may run; nil means 0 for all. 0 spreads
+	// the copies over the zones (P13), and a negative number is no rule. It binds only if
+	// there are at least two zones, or if it is above 0.
+	MaxPerZone []int32
+	// Share is, by worker, its part of the whole relative to the others, at least 1; nil
+	// means 1 for all.
+	Share []int32
+	// MaxTasks is, by worker, how many copies it may run; nil or 0 means no limit.
+	MaxTasks []int32
+	// Weight is, by task, what one copy takes, at least 1 and at most 2⁴⁰; nil means 1 for
+	// all. Band is how far from its level a worker's load may be without a move, in
+	// millionths; it is used only if weights differ.
+	Weight []int64
+	Band   int32
 	// MaxMoves is how many copies may move; 0 moves none, and a negative value, such as
 	// NoLimit, is no limit. Starts of missing copies and stops of surplus ones are never
 	// limited: a missing copy overfills a worker instead of waiting for a move. Repeated
@@ -120,7 +146,60 @@ func (pr *Problem) check() error {
 	if err := pr.checkPairs("Forbidden", pr.Forbidden); err != nil {
 		return err
 	}
-	return pr.checkPairs("MoveLast", pr.MoveLast)
+	if err := pr.checkPairs("MoveLast", pr.MoveLast); err != nil {
+		return err
+	}
+	return pr.checkRules()
+}
+
+// checkRules returns the first inconsistency of the rules.
+func (pr *Problem) checkRules() error {
+	for _, f := range []struct {
+		name      string
+		has, need int
+	}{
+		{"Class", len(pr.Class), len(pr.Want)},
+		{"MaxPerZone", len(pr.MaxPerZone), len(pr.Want)},
+		{"Weight", len(pr.Weight), len(pr.Want)},
+		{"Kind", len(pr.Kind), len(pr.States)},
+		{"Zone", len(pr.Zone), len(pr.States)},
+		{"Share", len(pr.Share), len(pr.States)},
+		{"MaxTasks", len(pr.MaxTasks), len(pr.States)},
+	} {
+		if f.has != 0 && f.has != f.need {
+			return invalid("%s has %d elements instead of %d", f.name, f.has, f.need)
+		}
+	}
+	for t, c := range pr.Class {
+		if c < 0 || pr.May != nil && int(c) >= len(pr.May) {
+			return invalid("Class[%d] is %d, there are %d classes", t, c, len(pr.May))
+		}
+	}
+	for _, f := range []struct {
+		name   string
+		values []int32
+		least  int32
+	}{{"Kind", pr.Kind, 0}, {"Zone", pr.Zone, 0}, {"Share", pr.Share, 1}, {"MaxTasks", pr.MaxTasks, 0}} {
+		for w, n := range f.values {
+			if n < f.least {
+				return invalid("%s[%d] is %d", f.name, w, n)
+			}
+		}
+	}
+	for c, kinds := range pr.May {
+		if !slices.IsSorted(kinds) {
+			return invalid("May[%d] is not in ascending order", c)
+		}
+	}
+	for t, weight := range pr.Weight {
+		if weight < 1 || weight > MaxWeight {
+			return invalid("Weight[%d] is %d", t, weight)
+		}
+	}
+	if pr.Band < 0 {
+		return invalid("Band is %d", pr.Band)
+	}
+	return nil
 }
 
 func (pr *Problem) checkPairs(field string, pairs []Pair) error {
@@ -151,7 +230,17 @@ type Plan struct {
 	LowerBound int
 	// Deferred is the number of moves that MaxMoves left to later calls.
 	Deferred int
+	// If weights differ, Highest is the highest load by share, and no placement of the same
+	// copies, with as many in each zone, gets below HighestBound. MovesBound is at most the
+	// number of moves of any plan whose highest and lowest load by share are no worse, in
+	// each pool of workers of the same level. It is 0 if a copy has no place. They are not
+	// set if the plan is empty because every worker is in band.
+	Highest, HighestBound Use
+	MovesBound            int
 }
+
+// Use is a load by share.
+type Use struct{ Load, Share int64 }
 
 // Change is one start, stop or move of a copy.
 type Change struct {
@@ -172,6 +261,9 @@ const (
 	Surplus                  // stop: more run than are wanted
 	Rebalance                // move: for an even spread
 	Drain                    // move: off a draining worker
+	EvictLabel               // move: off a worker that may not run the task
+	EvictZone                // move: out of a zone with too many copies
+	EvictLimit               // move: off a worker with more tasks than its limit
 )
 
 // String returns the reason in lower case.
@@ -187,6 +279,12 @@ func (r Reason) String() string {
 		return "rebalance"
 	case Drain:
 		return "drain"
+	case EvictLabel:
+		return "requires"
+	case EvictZone:
+		return "zone"
+	case EvictLimit:
+		return "limit"
 	}
 	return fmt.Sprintf("reason(%d)", uint8(r))
 }
@@ -194,7 +292,7 @@ func (r Reason) String() string {
 // Unplaced is a number of copies of a task that have no place.
 type Unplaced struct {
 	Task, Copies int32
-	// Worker is the draining worker on which the copy stays, or None.
+	// Worker is the worker on which the copy stays although it should leave, or None.
 	Worker int32
 	Reason UnplacedReason
 }
@@ -212,6 +310,9 @@ const (
 	NoAllowedWorker
 	// CopyPinned: the copy is pinned to a draining worker.
 	CopyPinned
+	// NoPlaceByRules: labels, zones or limits leave no worker for the copy. If the copy runs,
+	// Worker is the one from which a rule evicts it, and on which it stays.
+	NoPlaceByRules
 )
 
 // String returns the reason as the end of a sentence.
@@ -225,6 +326,8 @@ func (r UnplacedReason) String() string {
 		return "the other workers may not gain a copy"
 	case CopyPinned:
 		return "pinned"
+	case NoPlaceByRules:
+		return "labels, zones or limits leave no worker"
 	}
 	return fmt.Sprintf("reason(%d)", uint8(r))
 }

@@ -159,10 +159,7 @@ func tallyTo(count []int32, tasks []task, list []int32, flags []flag, seen int32
 // isSettled reports whether nothing must change, for the ordinary case that all
 // workers are open: every task has its copies, and the loads are even.
 func (sc *scan) isSettled() bool {
-	if sc.has[Frozen] || sc.has[Draining] || sc.has[Quarantined] || len(sc.open) == 0 {
-		return false
-	}
-	if sc.hasSurplus || len(sc.drops) > 0 || sc.running() != sc.wanted {
+	if !sc.isComplete() {
 		return false
 	}
 	load := sc.load
@@ -171,6 +168,15 @@ func (sc *scan) isSettled() bool {
 		least, most = min(least, load[w]), max(most, load[w])
 	}
 	return most-least <= 1
+}
+
+// isComplete reports whether all workers are open, every task has its copies, and there are
+// no others.
+func (sc *scan) isComplete() bool {
+	if sc.has[Frozen] || sc.has[Draining] || sc.has[Quarantined] || len(sc.open) == 0 {
+		return false
+	}
+	return !sc.hasSurplus && len(sc.drops) == 0 && sc.running() == sc.wanted
 }
 
 // stopUnexpected drops the copies of unexpected tasks. If there are any, one pass
@@ -237,7 +243,7 @@ func (sc *scan) gaps() {
 
 // beginSingle reports whether this is the ordinary case, and prepares for it. O(tasks).
 func (sc *scan) beginSingle() bool {
-	if len(sc.open) < len(sc.States) || len(sc.open) == 0 || len(sc.Forbidden) > 0 || sc.Pinned != nil {
+	if sc.ruled || len(sc.open) < len(sc.States) || len(sc.open) == 0 || len(sc.Forbidden) > 0 || sc.Pinned != nil {
 		return false
 	}
 	tasks := len(sc.Want)

@@ -1,0 +1,612 @@
+package rebalance_test
+
+// Random problems with rules: labels, zones, shares, limits and weights. The checks know
+// only the problem and the plan, and the best placement comes from a minimum-cost flow over
+// all pairs of task and worker.
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/f8949c05/orchestrator/rebalance"
+)
+
+var ruledProblems = flag.Int("rebalance.ruled", 6_000, "how many random problems with rules to plan")
+
+var ruledShape = flag.String("rebalance.shape", "", "plan only random problems with rules of shapes whose names begin so")
+
+var onceBase = []base{single, chains, allOnOne, settled, empty}
+
+var anyState = mix(rebalance.Draining, rebalance.Frozen, rebalance.Quarantined)
+
+// ruledShapes are the families of problems with rules.
+var ruledShapes = []shape{
+	{name: "labels_once", bases: onceBase, twist: twists(once, labels)},
+	{name: "labels", bases: anyBase, twist: twists(labels)},
+	{name: "pins", bases: anyBase, twist: twists(pins)},
+	{name: "labels_draining_and_frozen", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen), labels)},
+	{name: "labels_states", bases: anyBase, twist: twists(anyState, labels, sometimes(gain))},
+	{name: "labels_forbidden", bases: anyBase, twist: twists(labels, fewForbidden)},
+	{name: "labels_pinned", bases: anyBase, twist: twists(labels, pinned)},
+	{name: "labels_budget", bases: anyBase, twist: twists(labels, budget, sometimes(late))},
+	{name: "shares_once", bases: onceBase, twist: twists(once, shares, sometimes(labels))},
+	{name: "shares", bases: anyBase, twist: twists(shares)},
+	{name: "shares_states", bases: anyBase, twist: twists(anyState, shares, sometimes(gain), sometimes(pinned))},
+	{name: "limits_once", bases: onceBase, twist: twists(once, limits, sometimes(labels), sometimes(shares))},
+	{name: "limits", bases: anyBase, twist: twists(limits)},
+	{name: "limits_states", bases: anyBase, twist: twists(anyState, limits, sometimes(gain), sometimes(budget))},
+	{name: "zones", bases: anyBase, twist: twists(zones)},
+	{name: "zones_caps", bases: anyBase, twist: twists(zones, caps)},
+	{name: "zones_states", bases: anyBase, twist: twists(anyState, zones, sometimes(caps), sometimes(gain))},
+	{name: "zones_budget", bases: anyBase, twist: twists(zones, sometimes(caps), budget)},
+	{name: "zones_rules", bases: anyBase, twist: twists(zones, sometimes(caps), sometimes(labels), sometimes(shares), sometimes(limits))},
+	{name: "weights", bases: anyBase, twist: twists(weights)},
+	{name: "weights_rules", bases: anyBase, twist: twists(weights, sometimes(labels), sometimes(shares), sometimes(limits), sometimes(zones))},
+	{name: "weights_states", bases: anyBase, twist: twists(anyState, weights, sometimes(gain), sometimes(pinned), sometimes(budget))},
+	{name: "all_rules", bases: anyBase, twist: twists(
+		sometimes(anyState), sometimes(labels), sometimes(shares), sometimes(limits), sometimes(zones), sometimes(caps), sometimes(weights),
+		sometimes(fewForbidden), sometimes(pinned), sometimes(gain), sometimes(late), sometimes(budget))},
+}
+
+// labels draws classes and kinds, and which kinds may run which classes.
+func labels(m *maker) {
+	classes, kinds := 1+m.IntN(5), 1+m.IntN(4)
+	m.pr.Class, m.pr.Kind = make([]int32, m.tasks), make([]int32, m.workers)
+	for t := range m.pr.Class {
+		m.pr.Class[t] = int32(m.IntN(classes))
+	}
+	for w := range m.pr.Kind {
+		m.pr.Kind[w] = int32(m.IntN(kinds))
+	}
+	m.pr.May = make([][]int32, classes)
+	for c := range m.pr.May {
+		if m.IntN(4) == 0 {
+			continue // everywhere
+		}
+		m.pr.May[c] = []int32{}
+		for k := range kinds {
+			if m.IntN(2) == 0 {
+				m.pr.May[c] = append(m.pr.May[c], int32(k))
+			}
+		}
+	}
+}
+
+// pins lets most tasks run on one worker only.
+func pins(m *maker) {
+	m.pr.Class, m.pr.Kind = make([]int32, m.tasks), make([]int32, m.workers)
+	m.pr.May = make([][]int32, m.workers+1)
+	for w := range m.workers {
+		m.pr.Kind[w], m.pr.May[w] = int32(w), []int32{int32(w)}
+	}
+	for t := range m.pr.Class {
+		m.pr.Class[t] = int32(m.IntN(m.workers + 1))
+	}
+}
+
+func shares(m *maker) {
+	m.pr.Share = make([]int32, m.workers)
+	for w := range m.pr.Share {
+		m.pr.Share[w] = int32(1 + m.IntN(4))
+	}
+}
+
+// limits draws limits around the mean load, for most workers.
+func limits(m *maker) {
+	m.pr.MaxTasks = make([]int32, m.workers)
+	wanted := 0
+	for _, want := range m.pr.Want {
+		wanted += min(int(want), m.workers)
+	}
+	for w := range m.pr.MaxTasks {
+		if m.IntN(4) > 0 {
+			m.pr.MaxTasks[w] = int32(1 + m.IntN(2+2*wanted/m.workers))
+		}
+	}
+}
+
+func zones(m *maker) {
+	m.pr.Zone = make([]int32, m.workers)
+	n := 1 + m.IntN(4)
+	for w := range m.pr.Zone {
+		m.pr.Zone[w] = int32(m.IntN(n))
+	}
+}
+
+// caps draws explicit limits by zone, and tasks without a rule.
+func caps(m *maker) {
+	m.pr.MaxPerZone = make([]int32, m.tasks)
+	for t := range m.pr.MaxPerZone {
+		m.pr.MaxPerZone[t] = int32(m.IntN(5) - 1)
+	}
+}
+
+func weights(m *maker) {
+	m.pr.Weight, m.pr.Band = make([]int64, m.tasks), int32(m.IntN(3)*50_000)
+	most := []int64{2, 10, 1000, rebalance.MaxWeight}[m.IntN(4)]
+	for t := range m.pr.Weight {
+		m.pr.Weight[t] = 1 + m.Int64N(most)
+	}
+}
+
+// ruled is an outcome of a problem with rules.
+type ruled struct {
+	*outcome
+	zones int
+}
+
+func (r *ruled) admits(w, t int) bool {
+	pr := r.pr
+	if pr.May == nil || pr.Class == nil {
+		return true
+	}
+	kinds, kind := pr.May[pr.Class[t]], int32(0)
+	if pr.Kind != nil {
+		kind = pr.Kind[w]
+	}
+	return kinds == nil || slices.Contains(kinds, kind)
+}
+
+func (r *ruled) zone(w int) int {
+	if r.pr.Zone == nil {
+		return 0
+	}
+	return int(r.pr.Zone[w])
+}
+
+func (r *ruled) share(w int) int {
+	if r.pr.Share == nil {
+		return 1
+	}
+	return int(r.pr.Share[w])
+}
+
+// limit returns the most copies that w may run.
+func (r *ruled) limit(w int) int {
+	if r.pr.MaxTasks == nil || r.pr.MaxTasks[w] == 0 {
+		return 1 << 30
+	}
+	return int(r.pr.MaxTasks[w])
+}
+
+// explicit returns the MaxPerZone of t, 0 without one.
+func (r *ruled) explicit(t int) int {
+	if r.pr.MaxPerZone == nil {
+		return 0
+	}
+	return int(r.pr.MaxPerZone[t])
+}
+
+// capOf returns how many copies of t one zone may run, by the words of P13, and whether that
+// is a rule of the user.
+func (r *ruled) capOf(t int) (most int, isRule bool) {
+	none := 1 << 30
+	if n := r.explicit(t); n != 0 {
+		if n < 0 {
+			return none, false
+		}
+		return n, true
+	}
+	of := make([]int, r.zones)
+	total, used := 0, 0
+	for w, s := range r.pr.States {
+		if s != rebalance.Draining && r.admits(w, t) {
+			of[r.zone(w)]++
+			total++
+		}
+	}
+	for _, n := range of {
+		if n > 0 {
+			used++
+		}
+	}
+	if r.pr.Want[t] < 2 || used < 2 {
+		return none, false
+	}
+	slices.SortFunc(of, func(a, b int) int { return cmp.Compare(b, a) })
+	z := 2
+	for _, n := range of[2:] {
+		if n > 0 && 2*n*used >= total {
+			z++
+		}
+	}
+	i := int(r.pr.Want[t])
+	for c := (i + z - 1) / z; ; c++ {
+		fits := 0
+		for _, n := range of {
+			fits += min(c, n)
+		}
+		if fits >= min(i, total) {
+			return c, false
+		}
+	}
+}
+
+// inZone returns the copies of t in a zone, before and after the plan. Copies on frozen
+// workers count.
+func (r *ruled) inZone(t, z int) (before, after int) {
+	for w := range r.after {
+		if r.zone(w) != z {
+			continue
+		}
+		if r.held[w][t] {
+			before++
+		}
+		if r.after[w][t] {
+			after++
+		}
+	}
+	return before, after
+}
+
+// misplaced returns the copies of t that run in a zone without their labels.
+func (r *ruled) misplaced(t, z int) (n int) {
+	for w := range r.after {
+		if r.zone(w) == z && r.after[w][t] && !r.admits(w, t) {
+			n++
+		}
+	}
+	return n
+}
+
+// starts checks P10 for each worker that gains a copy.
+func (r *ruled) starts() error {
+	for i, c := range r.plan.Changes {
+		if c.To == none {
+			continue
+		}
+		w, t := int(c.To), int(c.Task)
+		if !r.admits(w, t) {
+			return fmt.Errorf("P10: change %d, %+v, adds where the labels do not match", i, c)
+		}
+		if r.loads[w] > r.limit(w) {
+			return fmt.Errorf("P10: change %d, %+v, gives worker %d its copy %d of at most %d", i, c, w, r.loads[w], r.limit(w))
+		}
+		most, isRule := r.capOf(t)
+		_, after := r.inZone(t, r.zone(w))
+		if !isRule { // a default leaves no copy unplaced because others wait for an eviction
+			after -= r.misplaced(t, r.zone(w))
+		}
+		if (isRule && most < int(r.pr.Want[t]) || r.isWhole()) && after > most {
+			return fmt.Errorf("P10: change %d, %+v, gives zone %d %d copies of at most %d", i, c, r.zone(w), after, most)
+		}
+	}
+	return nil
+}
+
+// isWhole reports whether all workers are open, nothing but rules restricts them, and no
+// copy stays where a rule forbids it.
+func (r *ruled) isWhole() bool {
+	for _, u := range r.plan.Unplaced {
+		if u.Worker != none {
+			return false
+		}
+	}
+	return len(r.open) == r.workers && r.free() && r.pr.MaxTasks == nil && r.plan.Deferred == 0
+}
+
+// breaks returns the rules that a running copy of t on w breaks.
+func (r *ruled) breaks(w, t int, before bool) (reasons []rebalance.Reason) {
+	if !r.admits(w, t) {
+		reasons = append(reasons, rebalance.EvictLabel)
+	}
+	n, load := r.inZone(t, r.zone(w))
+	if !before {
+		n = load
+	}
+	if most, _ := r.capOf(t); n > most {
+		reasons = append(reasons, rebalance.EvictZone)
+	}
+	load = r.loads[w]
+	if before {
+		load = 0
+		for t, held := range r.held[w] {
+			if held && r.pr.Want[t] > 0 {
+				load++
+			}
+		}
+	}
+	if load > r.limit(w) {
+		reasons = append(reasons, rebalance.EvictLimit)
+	}
+	return reasons
+}
+
+// reasonsOf checks P7 and P11: each change has its true reason.
+func (r *ruled) reasonsOf() error {
+	starts, stops := make([]bool, r.tasks), make([]bool, r.tasks)
+	for i, c := range r.plan.Changes {
+		good := false
+		switch {
+		case c.From == none:
+			good = c.Reason == rebalance.Missing
+			starts[c.Task] = true
+		case c.To == none && r.pr.Want[c.Task] == 0:
+			good = c.Reason == rebalance.Unexpected
+		case c.To == none:
+			good = c.Reason == rebalance.Surplus
+			stops[c.Task] = true
+		case r.pr.States[c.From] == rebalance.Draining:
+			good = c.Reason == rebalance.Drain
+		case c.Reason == rebalance.Rebalance:
+			good = r.admits(int(c.From), int(c.Task))
+		default:
+			good = slices.Contains(r.breaks(int(c.From), int(c.Task), true), c.Reason)
+		}
+		if !good {
+			return fmt.Errorf("P7: change %d, %+v, has the wrong reason", i, c)
+		}
+		if starts[c.Task] && stops[c.Task] {
+			return fmt.Errorf("P7: task %d is started and stopped: that is a move", c.Task)
+		}
+	}
+	return nil
+}
+
+// counts checks P1, P4 and P11 task by task: nothing stops but what is surplus.
+func (r *ruled) counts() error {
+	missing := make([]int, r.tasks)
+	staying := make(map[rebalance.Pair]bool)
+	for i, u := range r.plan.Unplaced {
+		if u.Task < 0 || int(u.Task) >= r.tasks || u.Copies < 1 {
+			return fmt.Errorf("P7: unplaced %d, %+v", i, u)
+		}
+		if u.Worker == none {
+			missing[u.Task] += int(u.Copies)
+			continue
+		}
+		pair := rebalance.Pair{Task: u.Task, Worker: u.Worker}
+		if staying[pair] || u.Copies != 1 || !r.after[u.Worker][u.Task] {
+			return fmt.Errorf("P7: unplaced %d, %+v, comes twice or is not there", i, u)
+		}
+		staying[pair] = true
+		if u.Reason == rebalance.NoPlaceByRules && r.pr.States[u.Worker] != rebalance.Draining && len(r.breaks(int(u.Worker), int(u.Task), false)) == 0 {
+			return fmt.Errorf("P7: unplaced %d, %+v, breaks no rule", i, u)
+		}
+	}
+	for t, target := range r.target {
+		total := r.onOpen[t] + r.onQuarantined[t] + r.onDraining[t]
+		has := fmt.Sprintf("task %d (wants %d, %d frozen, %d answering, target %d) gets %d", t, r.pr.Want[t], r.frozen[t], r.answering[t], target, total)
+		switch {
+		case total > target:
+			return fmt.Errorf("P1: %s", has)
+		case total < min(int(r.pr.Want[t]), r.answering[t]):
+			return fmt.Errorf("P4: %s", has)
+		case total+missing[t] != target:
+			return fmt.Errorf("P7: %s, and %d are said to be missing", has, missing[t])
+		}
+	}
+	if r.plan.Deferred > 0 {
+		return nil
+	}
+	for w, list := range r.after {
+		for t, runs := range list {
+			pair := rebalance.Pair{Task: int32(t), Worker: int32(w)}
+			if !runs || r.pr.States[w] == rebalance.Frozen || staying[pair] {
+				continue
+			}
+			if r.pr.States[w] == rebalance.Draining {
+				return fmt.Errorf("P7: task %d stays on draining worker %d and is not listed", t, w)
+			}
+			if r.pr.States[w] == rebalance.Open && !r.pinned[w][t] && !r.admits(w, t) {
+				return fmt.Errorf("P11: task %d stays on worker %d without its labels and is not listed", t, w)
+			}
+		}
+	}
+	return nil
+}
+
+// spare checks P9 for what is not placed: no worker could simply take it.
+func (r *ruled) spare() error {
+	if r.plan.Deferred > 0 {
+		return nil
+	}
+	for i, u := range r.plan.Unplaced {
+		if u.Reason == rebalance.CopyPinned {
+			continue
+		}
+		t := int(u.Task)
+		most, isRule := r.capOf(t)
+		for w, s := range r.pr.States {
+			canGain := s == rebalance.Open || s == rebalance.Quarantined && r.gained[w] < r.gain(w)
+			if !canGain || r.held[w][t] || r.after[w][t] || !r.mayGain(w, t) || !r.admits(w, t) || r.loads[w] >= r.limit(w) {
+				continue
+			}
+			_, n := r.inZone(t, r.zone(w))
+			if u.Worker != none && r.zone(int(u.Worker)) == r.zone(w) {
+				n-- // it moves inside the zone
+			}
+			if isRule && n >= most || u.Worker != none && r.pr.States[u.Worker] != rebalance.Draining && n >= most {
+				continue
+			}
+			return fmt.Errorf("P9: unplaced %d, %+v, could go to worker %d", i, u, w)
+		}
+	}
+	return nil
+}
+
+// isExact reports whether the plan is promised to be the best one (P14, P16).
+func (r *ruled) isExact() bool {
+	return slices.Max(append(r.pr.Want, 0)) <= 1 && r.pr.Weight == nil && len(r.quarantined) == 0 && !r.isPinned &&
+		len(r.forbidden) == 0 && r.pr.MaxMoves < 0 && slices.Max(append(r.answering, 0)) <= 1 && !r.isOverfull()
+}
+
+func (r *ruled) isOverfull() bool {
+	for w, list := range r.pr.Running {
+		if len(list) > r.limit(w) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(r.pr.MaxPerZone, func(n int32) bool { return n > 0 })
+}
+
+// best checks P14 and P16 against a minimum-cost flow: most placed, then the least sum of
+// load² by share, then the fewest starts.
+func (r *ruled) best() error {
+	if !r.isExact() || r.tasks > 64 {
+		return nil
+	}
+	const (
+		byShare = 12 // a multiple of all shares
+		square  = 1 << 10
+		stays   = 1 << 34 // a copy that stays on a draining worker, or where it may not
+	)
+	source, sink := 0, 1
+	g := newNetwork(2 + r.tasks + r.workers)
+	for t, target := range r.target {
+		if target == 0 {
+			continue
+		}
+		g.connect(source, 2+t, target, 0)
+		for w, s := range r.pr.States {
+			switch holds := r.held[w][t]; {
+			case s == rebalance.Open && r.admits(w, t) && holds:
+				g.connect(2+t, 2+r.tasks+w, 1, 0)
+			case s == rebalance.Open && r.admits(w, t):
+				g.connect(2+t, 2+r.tasks+w, 1, 1)
+			case s != rebalance.Frozen && holds:
+				g.connect(2+t, sink, 1, stays)
+			}
+		}
+	}
+	for w := range r.workers {
+		for l := range min(r.tasks, r.limit(w)) {
+			g.connect(2+r.tasks+w, sink, 1, int64(2*l+1)*byShare/int64(r.share(w))*square)
+		}
+	}
+	placed, cost := g.run()
+	got, ours := 0, int64(r.plan.Adds)
+	for t := range r.target {
+		got += r.onOpen[t] + r.onDraining[t]
+	}
+	for w, s := range r.pr.States {
+		if s == rebalance.Frozen {
+			continue
+		}
+		proper := int64(0)
+		for t, runs := range r.after[w] {
+			switch {
+			case runs && s == rebalance.Open && r.admits(w, t):
+				proper++
+			case runs:
+				ours += stays
+			}
+		}
+		ours += proper * proper * byShare / int64(r.share(w)) * square
+	}
+	if cost >= stays && r.pr.MaxTasks != nil {
+		return nil // such a copy takes room
+	}
+	if got != placed {
+		return fmt.Errorf("P9: %d copies run, %d can", got, placed)
+	}
+	// A copy that stays where it may not be counts in the load there, so the plan may differ.
+	if ours != cost && cost < stays {
+		return fmt.Errorf("P14: %d starts, and %d by the order of P9, which is %d starts and %d at best",
+			r.plan.Adds, ours/square, cost%square, cost/square)
+	}
+	if ours == cost && cost < stays && r.plan.LowerBound != r.plan.Adds {
+		return fmt.Errorf("P14: lower bound %d, %d starts are the fewest", r.plan.LowerBound, r.plan.Adds)
+	}
+	return nil
+}
+
+func checkRuled(pr *rebalance.Problem, plan rebalance.Plan) (*ruled, error) {
+	o, err := carryOut(read(pr), plan)
+	if err != nil {
+		return nil, err
+	}
+	r := &ruled{outcome: o, zones: 1}
+	for _, z := range pr.Zone {
+		r.zones = max(r.zones, int(z)+1)
+	}
+	for _, check := range []func() error{r.sums, r.starts, r.reasonsOf, r.counts, r.stays, r.spare, r.best} {
+		if err := check(); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// examineRuled plans a problem with rules until nothing changes, and checks each plan.
+func examineRuled(pr *rebalance.Problem, used *rebalance.Planner) error {
+	plan, err := new(rebalance.Planner).Plan(pr)
+	if err != nil {
+		return fmt.Errorf("P1: refused: %w", err)
+	}
+	if err := again(used, pr, plan, "after another problem"); err != nil {
+		return err
+	}
+	calls := 2
+	if pr.MaxMoves >= 0 || pr.MaxGain != nil {
+		calls = 300
+	}
+	now := pr
+	for call := range calls {
+		r, err := checkRuled(now, plan)
+		if err != nil {
+			return fmt.Errorf("%w (call %d)", err, call+1)
+		}
+		if len(plan.Changes) == 0 {
+			return nil
+		}
+		now = r.problem()
+		if plan, err = used.Plan(now); err != nil {
+			return fmt.Errorf("P6: call %d was refused: %w", call+2, err)
+		}
+		if pr.MaxMoves == 0 && pr.MaxGain == nil && call == 0 && plan.Adds > 0 {
+			return fmt.Errorf("P6: call 2 of a budget of none has %d starts", plan.Adds)
+		}
+	}
+	return fmt.Errorf("P6: after %d calls, there is still %+v, %d deferred", calls, plan.Changes, plan.Deferred)
+}
+
+func TestP10_RandomProblemsWithRules(t *testing.T) {
+	t.Parallel()
+	first := *seed
+	if first == 0 {
+		first = 1 + rand.Uint64N(1e12)
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	next, failed := first, false
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			var used rebalance.Planner
+			for {
+				mu.Lock()
+				number := next
+				next++
+				stop := failed || number >= first+uint64(*ruledProblems)
+				mu.Unlock()
+				if stop {
+					return
+				}
+				if !strings.HasPrefix(ruledShapes[number%uint64(len(ruledShapes))].name, *ruledShape) {
+					continue
+				}
+				s := ruledShapes[number%uint64(len(ruledShapes))]
+				pr := s.make(number)
+				err := examineRuled(pr, &used)
+				if err == nil {
+					continue
+				}
+				small := shrinkBy(pr, err, func(pr *rebalance.Problem) error { return examineRuled(pr, new(rebalance.Planner)) })
+				mu.Lock()
+				failed = true
+				t.Errorf("problem %d, %s: %v\n%s\nas small as it gets: %v\n%s\nas code: %#v\nagain: go test ./rebalance -run '^%s$' -rebalance.seed=%d -rebalance.ruled=1",
+					number, s.name, err, describe(pr), examineRuled(small, new(rebalance.Planner)), describe(small), *small, t.Name(), number)
+				mu.Unlock()
+				return
+			}
+		})
+	}
+	wg.Wait()
+}

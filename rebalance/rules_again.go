@@ -1,0 +1,178 @@
+package rebalance
+
+// Rules: a second look at a plan. Zones are decided before workers, and several copies of a
+// task are placed by counts and searches. So a plan may find more to do on the result of the
+// first one. It is made at once, and not in the next call.
+
+import "slices"
+
+// secondLook plans again on the result of a plan, and joins the two.
+type secondLook struct {
+	result  Problem
+	running [][]int32
+	changes []Change
+	waiting []Unplaced
+	gained  map[Pair]int // by task and the worker that gains a copy: its change
+	lost    map[Pair]int // by task and the worker that loses one
+}
+
+// looks is how many plans one call makes at most.
+const looks = 12
+
+// mayImprove reports whether another plan on the result may find more to do.
+func (r *rules) mayImprove(pr *Problem) bool {
+	return r.ruled && pr.MaxMoves < 0 && (r.zoned || r.inexact) && len(r.plan.Changes) > 0
+}
+
+// run looks again until there is nothing to do.
+func (s *secondLook) run(p *Planner, pr *Problem, plan Plan) (Plan, error) {
+	for range looks - 1 {
+		s.changes = append(s.changes[:0], plan.Changes...)
+		s.waiting = append(s.waiting[:0], plan.Unplaced...)
+		s.carryOut(pr)
+		next, err := p.planOnce(&s.result)
+		if err != nil {
+			return Plan{}, err
+		}
+		if len(next.Changes) == 0 {
+			plan.Unplaced = s.waiting
+			break
+		}
+		for _, c := range next.Changes {
+			if c.Reason == EvictZone && (pr.MaxPerZone == nil || pr.MaxPerZone[c.Task] == 0) {
+				c.Reason = Rebalance // the first plan may have gone beyond a default cap
+			}
+			s.add(c)
+		}
+		plan = s.joined(plan, next)
+	}
+	plan.Changes = s.changes
+	return plan, nil
+}
+
+// carryOut sets result to the problem after the changes.
+func (s *secondLook) carryOut(pr *Problem) {
+	s.result = *pr
+	s.running = append(s.running[:0], pr.Running...)
+	s.result.Running = s.running
+	s.result.Pinned, s.result.MaxGain = slices.Clone(pr.Pinned), slices.Clone(pr.MaxGain)
+	s.gained, s.lost = make(map[Pair]int), make(map[Pair]int)
+	gains := make(map[int32][]int32)
+	loses := make(map[int32]bool)
+	for i, c := range s.changes {
+		if c.To != None {
+			s.gained[Pair{c.Task, c.To}] = i
+			gains[c.To] = append(gains[c.To], c.Task)
+			if pr.States[c.To] == Quarantined {
+				s.result.MaxGain[c.To]--
+			}
+		}
+		if c.From != None {
+			s.lost[Pair{c.Task, c.From}] = i
+			loses[c.From] = true
+		}
+	}
+	for w, list := range pr.Running {
+		w := int32(w)
+		if len(gains[w]) == 0 && !loses[w] {
+			continue
+		}
+		free := len(list)
+		if pr.Pinned != nil {
+			free -= int(pr.Pinned[w])
+		}
+		isLost := func(t int32) bool { _, ok := s.lost[Pair{t, w}]; return ok }
+		after := slices.DeleteFunc(slices.Clone(list[:free]), isLost)
+		after = append(after, gains[w]...)
+		stay := slices.DeleteFunc(slices.Clone(list[free:]), isLost)
+		if pr.Pinned != nil {
+			s.result.Pinned[w] = int32(len(stay))
+		}
+		s.running[w] = append(after, stay...)
+	}
+}
+
+// add adds a change of a later plan.
+func (s *secondLook) add(c Change) {
+	if at := (Pair{c.Task, c.From}); c.From != None {
+		if i, ok := s.gained[at]; ok { // the copy goes to another worker at once
+			first := s.changes[i]
+			delete(s.gained, at)
+			s.changes[i].From, s.changes[i].To = None, None
+			c.From, c.Reason = first.From, first.Reason
+			if c.From == c.To {
+				delete(s.lost, Pair{c.Task, c.To})
+				return
+			}
+		}
+	}
+	if at := (Pair{c.Task, c.To}); c.To != None {
+		if i, ok := s.lost[at]; ok { // the copy stays, and another one leaves
+			first := &s.changes[i]
+			delete(s.lost, at)
+			first.From = c.From
+			switch {
+			case first.From != None && first.To != None:
+				first.Reason = c.Reason
+			case first.To != None:
+				first.Reason = Missing
+			}
+			if first.From != None {
+				s.lost[Pair{c.Task, c.From}] = i
+			}
+			return
+		}
+	}
+	switch {
+	case c.From == None && c.To == None:
+		return
+	case c.To == None && c.Reason != Unexpected:
+		c.Reason = Surplus
+	}
+	if c.From != None {
+		s.lost[Pair{c.Task, c.From}] = len(s.changes)
+	}
+	if c.To != None {
+		s.gained[Pair{c.Task, c.To}] = len(s.changes)
+	}
+	s.changes = append(s.changes, c)
+}
+
+// joined returns the plan of all changes.
+func (s *secondLook) joined(plan, next Plan) Plan {
+	s.changes = slices.DeleteFunc(s.changes, func(c Change) bool { return c.From == None && c.To == None })
+	slices.SortStableFunc(s.changes, func(a, b Change) int { // stops come last
+		switch {
+		case a.To != None && b.To == None:
+			return -1
+		case a.To == None && b.To != None:
+			return 1
+		}
+		return 0
+	})
+	next.Changes = s.changes
+	next.Adds, next.Moves, next.MovesBound = 0, 0, plan.MovesBound
+	needed, grows := 0, make(map[int32]int)
+	for _, c := range s.changes {
+		if c.From != None && c.Reason != Unexpected {
+			grows[c.From]--
+		}
+		if c.To == None {
+			continue
+		}
+		grows[c.To]++
+		next.Adds++
+		if c.From != None {
+			next.Moves++
+		}
+		if c.Reason != Rebalance {
+			needed++
+		}
+	}
+	grown := 0
+	for _, n := range grows {
+		grown += max(0, n)
+	}
+	next.LowerBound = max(needed, grown)
+	return next
+}

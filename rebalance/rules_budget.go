@@ -1,0 +1,229 @@
+package rebalance
+
+// Rules: which moves MaxMoves leaves to later calls.
+
+import "slices"
+
+// moveBudget chooses the moves to make now. A start or move takes only room that is there
+// when the chosen moves are made. A start without room takes another place, or waits.
+type moveBudget struct {
+	left    int               // how many moves may still be chosen
+	chosen  []int32           // by change: 1 if it is made now
+	waiting []int32           // by worker: starts that are not chosen yet
+	roomy   []int32           // workers with room, once all changes are chosen
+	startOn map[int32][]int32 // by task that needs another place: where copies of it start
+	full    set               // classes that no worker with room may run
+}
+
+// postpone leaves all but MaxMoves of the moves to later calls, in the order of P9. Of the
+// moves for evenness it chooses first those that make the spread better: a move that leaves
+// it as it is could displace them, now and in the next call.
+func (r *rules) postpone() {
+	if r.MaxMoves < 0 || r.plan.Moves <= r.MaxMoves {
+		return
+	}
+	b := &r.budget
+	b.left = r.MaxMoves
+	b.chosen, b.waiting = sized(b.chosen, len(r.plan.Changes)), sized(b.waiting, len(r.States))
+	for i := range r.plan.Changes { // back to the loads without starts and moves
+		if c := &r.plan.Changes[i]; c.To != None {
+			r.shift(c, -1)
+			if c.From == None {
+				b.waiting[c.To]++
+			}
+		}
+	}
+	isStart := func(c *Change) bool { return c.From == None }
+	makesRoom := func(c *Change) bool { // for a start
+		return c.From != None && b.waiting[c.From] > 0 && r.load[c.From] >= r.most(c.From)
+	}
+	for again := true; again; {
+		again = r.choose(isStart) || r.choose(makesRoom)
+	}
+	r.assembly.late.fill(len(r.States), r.MoveLast)
+	for _, late := range []bool{false, true} {
+		chooseAll := func(passes ...func(c *Change) bool) (first bool) { // the first of passes chose some
+			for again := true; again; {
+				again = false
+				for k := 0; k < len(passes) && !again && b.left > 0; k++ {
+					again = r.choose(func(c *Change) bool {
+						return c.From != None && slices.Contains(r.assembly.late.row(c.From), c.Task) == late && passes[k](c)
+					})
+					first = first || again && k == 0
+				}
+			}
+			return first
+		}
+		chooseAll(func(c *Change) bool { return c.Reason == Drain })
+		chooseAll(func(c *Change) bool { return c.Reason > Drain })
+		evens := func(least int) func(c *Change) bool {
+			return func(c *Change) bool {
+				return c.Reason == Rebalance && (r.weights.weighted || r.States[c.From] == Quarantined || r.compareAdded(c.From, 0, c.To, 1) >= least)
+			}
+		}
+		before := slices.Clone(b.chosen)
+		if !chooseAll(evens(1), evens(0)) {
+			r.dropSince(before)
+		}
+	}
+	r.choose(isStart)
+	r.carryOutChosen()
+	r.plan.LowerBound = max(r.plan.Adds-r.plan.Moves, r.plan.LowerBound-r.plan.Deferred)
+	r.plan.LowerBound = min(r.plan.LowerBound, r.plan.Adds)
+}
+
+// dropSince drops the moves for an even spread that were chosen since, because none makes it
+// better. They would be the beginning of a path that the budget is too small for, the next
+// plan could take another one, and calls would never converge.
+func (r *rules) dropSince(before []int32) {
+	for i, was := range before {
+		if r.budget.chosen[i] != was {
+			r.budget.chosen[i] = was
+			r.budget.left++
+			r.shift(&r.plan.Changes[i], -1)
+		}
+	}
+}
+
+// choose chooses the starts and moves for which passes is true and which have room, and
+// reports whether there are any.
+func (r *rules) choose(passes func(c *Change) bool) (some bool) {
+	b := &r.budget
+	for i := range r.plan.Changes {
+		c := &r.plan.Changes[i]
+		if b.chosen[i] != 0 || c.To == None || c.From != None && b.left == 0 || !passes(c) || !r.canGain(c.Task, c.To, c.From) {
+			continue
+		}
+		b.chosen[i], some = 1, true
+		if c.From != None {
+			b.left--
+		} else {
+			b.waiting[c.To]--
+		}
+		r.shift(c, 1)
+	}
+	return some
+}
+
+// carryOutChosen drops the changes that are not chosen. Their starts, and the copies without
+// a place, take what room is left.
+func (r *rules) carryOutChosen() {
+	b := &r.budget
+	p := &r.plan
+	lacking := make(map[int32]int32)
+	var tasks []int32
+	lack := func(t, copies int32) {
+		if lacking[t] == 0 {
+			tasks = append(tasks, t)
+		}
+		lacking[t] += copies
+	}
+	starts, stops := p.Changes[:0], r.stopping[:0]
+	for i, c := range p.Changes {
+		switch {
+		case c.To == None:
+			stops = append(stops, c)
+		case b.chosen[i] != 0:
+			starts = append(starts, c)
+		case c.From != None:
+			p.Deferred++
+			p.Adds--
+			p.Moves--
+		default:
+			p.Adds--
+			lack(c.Task, 1)
+		}
+	}
+	r.stopping = stops
+	p.Unplaced = slices.DeleteFunc(p.Unplaced, func(u Unplaced) bool {
+		if u.Worker == None {
+			lack(u.Task, u.Copies)
+		}
+		return u.Worker == None
+	})
+	staying := p.Unplaced
+	p.Unplaced = nil
+	slices.Sort(tasks)
+	r.findRoomy(starts, lacking)
+	for _, t := range tasks {
+		for lacking[t] > 0 {
+			w := r.another(t)
+			if w == None { // no default cap leaves a copy without a place (P13)
+				r.beyondCaps = true
+				w = r.another(t)
+				r.beyondCaps = false
+			}
+			if w == None {
+				break
+			}
+			c := Change{Task: t, From: None, To: w, Reason: Missing}
+			r.shift(&c, 1)
+			starts = append(starts, c)
+			b.startOn[t] = append(b.startOn[t], w)
+			p.Adds++
+			lacking[t]--
+		}
+		if lacking[t] > 0 {
+			p.Unplaced = append(p.Unplaced, Unplaced{Task: t, Copies: lacking[t], Worker: None, Reason: r.why()})
+		}
+	}
+	p.Unplaced = append(p.Unplaced, staying...)
+	p.Changes = append(starts, stops...)
+}
+
+// findRoomy finds the workers with room, and where copies of the tasks that lack some start.
+func (r *rules) findRoomy(starts []Change, lacking map[int32]int32) {
+	b := &r.budget
+	b.startOn, b.full = make(map[int32][]int32), b.full.emptied(max(1, len(r.May)))
+	for i := range starts {
+		if c := &starts[i]; lacking[c.Task] > 0 {
+			b.startOn[c.Task] = append(b.startOn[c.Task], c.To)
+		}
+	}
+	b.roomy = b.roomy[:0]
+	for w := range int32(len(r.States)) {
+		if r.gain[w] > 0 && r.load[w] < r.most(w) {
+			b.roomy = append(b.roomy, w)
+		}
+	}
+}
+
+// another returns the least used worker that may start t, of those that do not run it and are
+// not to start it.
+func (r *rules) another(t int32) int32 {
+	b := &r.budget
+	class := r.classOf(t)
+	if b.full.has(class) {
+		return None
+	}
+	best, some := None, false
+	for _, w := range b.roomy {
+		if r.gain[w] <= 0 || r.load[w] >= r.most(w) || !r.mayRun(t, r.kindOf(w)) {
+			continue
+		}
+		some = true
+		if best != None && !r.use(best, 1).more(r.use(w, 1)) || !r.canGain(t, w, None) ||
+			slices.Contains(r.Running[w], t) || slices.Contains(b.startOn[t], w) {
+			continue
+		}
+		best = w
+	}
+	if !some {
+		b.full.add(class)
+	}
+	return best
+}
+
+// shift makes a start or move, or takes it back.
+func (r *rules) shift(c *Change, n int32) {
+	r.load[c.To] += n
+	if r.States[c.To] == Quarantined {
+		r.gain[c.To] -= n
+	}
+	r.inItsZone(c.Task, c.To, n)
+	if c.From == None {
+		return
+	}
+	r.load[c.From] -= n
+	r.inItsZone(c.Task, c.From, -n)
+}

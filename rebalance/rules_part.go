@@ -1,0 +1,285 @@
+package rebalance
+
+// Rules: which worker of a part runs what. A part is a zone, or the whole fleet.
+
+import "slices"
+
+// item is a copy that needs a worker.
+type item struct {
+	task, class int32
+	tier        int32
+	leaving     int32 // its place in rules.leaving, None for a missing copy
+}
+
+// plan decides for the workers of one part: how many copies of each class each runs, and
+// then which.
+func (r *rules) planPart(part int32) {
+	r.workers = r.workers[:0]
+	for w, s := range r.States {
+		if (s == Open || s == Quarantined) && (!r.zoned || r.zoneOf(int32(w)) == part) {
+			r.workers = append(r.workers, int32(w))
+		}
+	}
+	if r.weights.weighted {
+		r.weigh(part)
+		return
+	}
+	r.count(part)
+	r.network.solve()
+	r.handOver()
+	r.deal()
+}
+
+// classes returns the number of classes.
+func (r *rules) classes() int {
+	return max(1, len(r.may))
+}
+
+// classIn returns the class of t in the network.
+func (r *rules) classIn(t int32) int32 {
+	if r.class == nil {
+		return 0
+	}
+	return r.class[t]
+}
+
+// count gives the network what the workers of the part run, and what needs a place. One pass
+// over their lists.
+func (r *rules) count(part int32) {
+	n := &r.network
+	classes := r.classes()
+	for len(n.need) < tiers {
+		n.need = append(n.need, nil)
+	}
+	for tier := range n.need {
+		n.need[tier] = sized(n.need[tier], classes)
+	}
+	n.may, n.kind, n.share = r.may, n.kind[:0], n.share[:0]
+	n.base, n.limit, n.gain = n.base[:0], n.limit[:0], n.gain[:0]
+	n.held.reset()
+	r.more = sized(r.more, classes)
+	for _, w := range r.workers {
+		base, seen := r.stays[w], r.seenClasses[:0]
+		for k, t := range r.Running[w] {
+			switch r.flags[r.offset[w]+int32(k)] {
+			case pinned:
+				base++
+			case kept:
+				c := r.classIn(t)
+				if r.more[c] == 0 {
+					seen = append(seen, c)
+				}
+				r.more[c]++
+			}
+		}
+		slices.Sort(seen)
+		for _, c := range seen {
+			n.held.add(c, r.more[c])
+			n.need[tierFirst][c] += r.more[c]
+			r.more[c] = 0
+		}
+		n.held.endWorker()
+		r.seenClasses = seen
+		limit := NoLimit
+		if r.most(w) < int32(len(r.Want))+1 {
+			limit = int(max(r.most(w), base))
+		}
+		n.base = append(n.base, base)
+		n.limit = append(n.limit, int32(limit))
+		gain := r.gain[w]
+		if r.States[w] == Open {
+			gain = NoLimit
+		}
+		n.gain = append(n.gain, gain)
+		n.share = append(n.share, r.shareOf(w))
+		n.kind = append(n.kind, r.kindOf(w))
+	}
+	for _, x := range r.over { // not the surplus copies
+		n.need[tierFirst][r.classIn(x.task)] -= x.copies
+	}
+	r.pool = r.pool[:0]
+	for _, x := range r.places {
+		if x.part != part {
+			continue
+		}
+		c := r.classIn(x.task)
+		n.need[x.tier][c] += x.copies
+		for range x.copies {
+			r.pool = append(r.pool, item{task: x.task, class: c, tier: x.tier, leaving: x.leaving})
+		}
+	}
+	slices.SortStableFunc(r.pool, func(a, b item) int {
+		if a.class != b.class {
+			return int(a.class - b.class)
+		}
+		return int(a.tier - b.tier)
+	})
+	r.poolAt = sized(r.poolAt, classes+1)
+	for _, x := range r.pool {
+		r.poolAt[x.class+1]++
+	}
+	for c := range classes {
+		r.poolAt[c+1] += r.poolAt[c]
+	}
+}
+
+// handOver puts the copies that workers have beyond their counts into the pool.
+func (r *rules) handOver() {
+	n := &r.network
+	before := len(r.pool)
+	lacking := r.mark()
+	for _, x := range r.pool {
+		r.marks[x.task] = lacking
+	}
+	for i, w := range r.workers {
+		held, now := n.held.row(int32(i)), n.count.row(int32(i))
+		some := false
+		for _, h := range held {
+			at := slices.IndexFunc(now, func(x classCopies) bool { return x.class == h.class })
+			have := int32(0)
+			if at >= 0 {
+				have = now[at].copies
+			}
+			if r.more[h.class] = h.copies - have; r.more[h.class] > 0 {
+				some = true
+			}
+		}
+		// Copies of tasks that lack others come last: no worker gets a second one.
+		over := max(0, r.load[w]-r.most(w))
+		for _, last := range []bool{false, true} {
+			if !some {
+				break
+			}
+			for k, t := range r.Running[w] {
+				at, c := r.offset[w]+int32(k), r.classIn(t)
+				if r.flags[at] != kept || r.more[c] <= 0 || !last && r.marks[t] == lacking {
+					continue
+				}
+				r.more[c]--
+				why := Rebalance
+				if over > 0 {
+					why = EvictLimit
+					over--
+				}
+				r.leave(t, w, at, why)
+				r.pool = append(r.pool, item{task: t, class: c, tier: tierFirst, leaving: int32(len(r.leaving)) - 1})
+			}
+		}
+		for _, h := range held {
+			r.more[h.class] = 0
+		}
+	}
+	if len(r.pool) > before {
+		slices.SortStableFunc(r.pool, func(a, b item) int {
+			if a.class != b.class {
+				return int(a.class - b.class)
+			}
+			return int(a.tier - b.tier)
+		})
+	}
+	clear(r.poolAt)
+	for _, x := range r.pool {
+		r.poolAt[x.class+1]++
+	}
+	for c := range len(r.poolAt) - 1 {
+		r.poolAt[c+1] += r.poolAt[c]
+	}
+}
+
+// deal lets each worker take copies from the pool, up to its counts. What a worker cannot
+// take, because it runs the task already or may not gain it, waits for another one.
+func (r *rules) deal() {
+	n := &r.network
+	left := sized(r.dealt, len(r.pool)) // 1: taken
+	r.dealt = left
+	next := append(r.next[:0], r.poolAt...)
+	r.next = next
+	for i, w := range r.workers {
+		held := n.held.row(int32(i))
+		for _, x := range n.count.row(int32(i)) {
+			want := x.copies
+			if at := slices.IndexFunc(held, func(h classCopies) bool { return h.class == x.class }); at >= 0 {
+				want -= held[at].copies
+			}
+			if want <= 0 {
+				continue
+			}
+			blocked := r.block(w)
+			for at := next[x.class]; at < r.poolAt[x.class+1] && want > 0; at++ {
+				p := &r.pool[at]
+				if left[at] != 0 {
+					if at == next[x.class] {
+						next[x.class]++
+					}
+					continue
+				}
+				if r.marks[p.task] == blocked || !r.canGain(p.task, w, r.originOf(p)) {
+					continue
+				}
+				r.put(p, w)
+				r.marks[p.task] = blocked
+				left[at] = 1
+				want--
+			}
+			r.inexact = r.inexact || want > 0
+		}
+	}
+	for at := range r.pool {
+		if left[at] == 0 {
+			r.rest = append(r.rest, r.pool[at])
+		}
+	}
+}
+
+// originOf returns the worker that gives a copy up, or None.
+func (r *rules) originOf(p *item) int32 {
+	if p.leaving == None {
+		return None
+	}
+	return r.leaving[p.leaving].worker
+}
+
+// keepInstead keeps the copy that a change moves off its worker. The change starts another
+// copy instead.
+func (r *rules) keepInstead(p *item, i int32) {
+	c, position := &r.changes[i], r.adds[i].position
+	r.flags[position] = kept
+	r.load[c.From]++
+	r.inItsZone(c.Task, c.From, 1)
+	c.From, c.Reason = None, Missing
+	if p.leaving != None {
+		r.takeFrom(p.leaving, i)
+	}
+}
+
+// takeFrom makes start i a move of copy number k of those that leave their workers.
+func (r *rules) takeFrom(k, i int32) {
+	l, c := &r.leaving[k], &r.changes[i]
+	c.From, c.Reason, r.adds[i].position = l.worker, l.why, l.position
+	r.flags[l.position] = dropped
+	l.placed, l.change = true, i
+	if l.stuck {
+		l.stuck = false
+		r.load[l.worker]--
+	}
+	r.inItsZone(l.task, l.worker, -1)
+}
+
+// put starts a copy on w, or moves it there.
+func (r *rules) put(p *item, w int32) {
+	if i := r.movedAway(r.positionOf(p.task, w)); i != None {
+		r.keepInstead(p, i)
+		return
+	}
+	r.changes = append(r.changes, Change{Task: p.task, From: None, To: w, Reason: Missing})
+	r.adds = append(r.adds, add{next: r.addHead[w]})
+	r.addHead[w] = int32(len(r.adds))
+	if p.leaving != None {
+		r.takeFrom(p.leaving, int32(len(r.adds))-1)
+	}
+	r.load[w]++
+	if r.States[w] == Quarantined {
+		r.gain[w]--
+	}
+	r.inItsZone(p.task, w, 1)
+}

@@ -1,0 +1,393 @@
+package rebalance
+
+// Rules: the workers of a part by weight, if weights differ.
+
+import (
+	"math/big"
+	"math/bits"
+	"slices"
+)
+
+// weightRules is the part of the rules that is used only if weights differ.
+type weightRules struct {
+	weighing weighing
+	weighted bool // weights differ
+	shift    int  // weights lose so many bits, so that the sum of all does not overflow
+	position []int32
+	copies   []weighedCopy
+	stops    set // expected tasks of which a copy stops
+	deferred int // moves for evenness that MaxMoves left out
+}
+
+// weighedCopy is where an item of the weighing comes from.
+type weighedCopy struct {
+	worker, position int32 // of a copy that stays
+	pool             int32 // of others: the place in the pool, otherwise None
+}
+
+// bindWeights reports whether weights differ.
+func (r *rules) bindWeights() bool {
+	r.weights.weighted = r.Weight != nil && weightsDiffer(r.Weight, r.Want)
+	r.weights.deferred, r.weights.shift = 0, 0
+	if !r.weights.weighted {
+		return false
+	}
+	most, copies := int64(0), int64(0)
+	for t, weight := range r.Weight {
+		most = max(most, weight)
+		copies += int64(r.Want[t]) + 1
+	}
+	r.weights.shift = max(0, bits.Len64(uint64(most))+bits.Len64(uint64(max(1, copies)))-61)
+	return true
+}
+
+func (r *rules) weightOf(t int32) int64 {
+	if r.weights.shift == 0 {
+		return r.Weight[t]
+	}
+	return max(1, r.Weight[t]>>r.weights.shift)
+}
+
+// isInBand reports whether nothing must change (P18), for the ordinary case that all
+// workers are open and none has pinned copies. One pass over the lists.
+func (r *rules) isInBand() bool {
+	if len(r.open) != len(r.States) || len(r.open) == 0 || r.Pinned != nil || r.zoned || r.weights.shift > 0 {
+		return false
+	}
+	g := &r.weights.weighing
+	l := &g.levels
+	classes := max(1, len(r.May))
+	l.share, l.kind, l.may, l.base, l.most = r.Share, r.Kind, r.May, nil, nil
+	l.demand, l.top = sized(l.demand, classes), sized(l.top, classes)
+	if r.Class == nil {
+		demand, top := int64(0), int64(0)
+		for t, weight := range r.Weight {
+			want := int64(r.Want[t])
+			demand += weight * want
+			top = max(top, weight*min(want, 1))
+		}
+		l.demand[0], l.top[0] = demand, top
+	} else {
+		for t, weight := range r.Weight {
+			if want := r.Want[t]; want > 0 {
+				c := r.Class[t]
+				l.demand[c] += weight * int64(want)
+				l.top[c] = max(l.top[c], weight)
+			}
+		}
+	}
+	l.each = func(visit func(class int32, weight int64)) {
+		for t, want := range r.Want {
+			for range want {
+				visit(r.classOf(int32(t)), r.Weight[t])
+			}
+		}
+	}
+	g.load = sized(g.load, len(r.States))
+	for w, list := range r.Running {
+		if int(r.load[w]) != len(list) || r.load[w] > r.most(int32(w)) {
+			return false
+		}
+		if r.labels && slices.ContainsFunc(list, func(t int32) bool { return !r.mayRun(t, r.kindOf(int32(w))) }) {
+			return false
+		}
+		g.load[w] = weightSum(r.Weight, list)
+	}
+	l.solve(len(r.States))
+	for w, load := range g.load {
+		high, low := l.band(int32(w), int64(r.Band))
+		if load > high && len(r.Running[w]) > 1 || load < low && r.load[w] < r.most(int32(w)) {
+			return false
+		}
+	}
+	return true
+}
+
+// weightSum adds up the weights of a list. Like tally it is not inlined.
+//
+//go:noinline
+func weightSum(weight []int64, list []int32) (sum int64) {
+	for _, t := range list {
+		sum += weight[t]
+	}
+	return sum
+}
+
+// weigh places the copies of one part by weight.
+func (r *rules) weigh(part int32) {
+	g := &r.weights.weighing
+	r.askWeighing(part)
+	g.budget = NoLimit
+	for again := true; again; {
+		g.solve()
+		again = g.limit != nil && r.evictMore()
+	}
+	if r.MaxMoves >= 0 {
+		made := 0 // by other parts
+		for i := range r.changes {
+			if c := &r.changes[i]; c.To != None && c.From != None && c.Reason == Rebalance {
+				made++
+			}
+		}
+		budget := max(0, r.MaxMoves-len(r.leaving)-made)
+		if even := g.spent; even > budget {
+			g.budget = budget
+			g.solve()
+			r.weights.deferred += max(0, even-g.spent)
+		}
+	}
+	r.takeWeighing()
+}
+
+// evictMore lets copies leave workers that exceed their limits because others that should
+// leave have no place. It reports whether there are any.
+func (r *rules) evictMore() bool {
+	s := &r.weights
+	g := &s.weighing
+	found := false
+	for i := range g.items {
+		it, c := &g.items[i], &s.copies[i]
+		if it.from < 0 || it.leaves || it.to != it.from || g.limit[it.from] < 0 || g.count[it.from] <= g.limit[it.from] {
+			continue
+		}
+		g.count[it.from]--
+		it.leaves, it.tier, c.pool, found = true, tierEvict, int32(len(r.pool)), true
+		r.leave(it.task, c.worker, c.position, EvictLimit)
+		r.pool = append(r.pool, item{task: it.task, class: it.class, tier: tierEvict, leaving: int32(len(r.leaving)) - 1})
+	}
+	return found
+}
+
+// askWeighing sets the input of the weighing.
+func (r *rules) askWeighing(part int32) {
+	s := &r.weights
+	g := &s.weighing
+	g.workers, g.band, g.may = len(r.workers), r.Band, r.may
+	g.share, g.kind, g.limit, g.gain = g.share[:0], g.kind[:0], g.limit[:0], g.gain[:0]
+	g.base, g.fixed, g.items = g.base[:0], g.fixed[:0], g.items[:0]
+	s.copies = s.copies[:0]
+	s.position = sized(s.position, len(r.States))
+	r.pool = r.pool[:0]
+	for _, x := range r.places {
+		if x.part == part {
+			for range x.copies {
+				r.pool = append(r.pool, item{task: x.task, class: r.classIn(x.task), tier: x.tier, leaving: x.leaving})
+			}
+		}
+	}
+	for w := range s.position {
+		s.position[w] = elsewhere
+	}
+	limited, quarantined := false, false
+	for i, w := range r.workers {
+		s.position[w] = int32(i)
+		base, fixed := int64(0), int32(0)
+		over := r.load[w] - min(r.load[w], r.most(w))
+		for k, t := range r.Running[w] {
+			at := r.offset[w] + int32(k)
+			switch r.flags[at] {
+			case pinned:
+				base += r.weightOf(t)
+				fixed++
+			case kept:
+				if over > 0 {
+					over--
+					r.leave(t, w, at, EvictLimit)
+					r.pool = append(r.pool, item{task: t, class: r.classIn(t), tier: tierEvict, leaving: int32(len(r.leaving)) - 1})
+					continue
+				}
+				g.items = append(g.items, weighed{weight: r.weightOf(t), task: t, class: r.classIn(t), from: int32(i)})
+				s.copies = append(s.copies, weighedCopy{worker: w, position: at, pool: None})
+			}
+		}
+		limit, gain := int32(NoLimit), int32(NoLimit)
+		if n := r.most(w); n <= int32(len(r.Want)) {
+			limit, limited = n, true
+		}
+		if r.States[w] == Quarantined {
+			gain, quarantined = r.gain[w], true
+		}
+		g.base, g.fixed = append(g.base, base), append(g.fixed, fixed)
+		g.limit, g.gain = append(g.limit, limit), append(g.gain, gain)
+		g.share, g.kind = append(g.share, r.shareOf(w)), append(g.kind, r.kindOf(w))
+	}
+	stays := func(t, w int32) {
+		if i := s.position[w]; i >= 0 {
+			g.base[i] += r.weightOf(t)
+			g.fixed[i]++
+		}
+	}
+	for i := range r.leaving { // no worker may run these
+		if l := &r.leaving[i]; l.stuck {
+			stays(l.task, l.worker)
+		}
+	}
+	for i := range r.rest { // no zone has room for these
+		if w := r.originOf(&r.rest[i]); w != None && !r.leaving[r.rest[i].leaving].stuck {
+			stays(r.rest[i].task, w)
+		}
+	}
+	if !limited {
+		g.limit = nil
+	}
+	if !quarantined {
+		g.gain = nil
+	}
+	for at := range r.pool {
+		x := &r.pool[at]
+		it := weighed{weight: r.weightOf(x.task), task: x.task, class: x.class, from: None, tier: x.tier}
+		if w := r.originOf(x); w != None {
+			it.from, it.leaves = s.position[w], true
+		}
+		g.items = append(g.items, it)
+		s.copies = append(s.copies, weighedCopy{pool: int32(at)})
+	}
+	g.tasks = 0
+	if r.wanted > len(r.Want) || slices.Max(r.Want) > 1 {
+		g.tasks = len(r.Want)
+	}
+	r.barSome()
+}
+
+// barSome bars workers from tasks that are forbidden to them, and from those of which they
+// have a pinned copy.
+func (r *rules) barSome() {
+	s := &r.weights
+	s.weighing.barred = nil
+	if len(r.Forbidden) == 0 && r.Pinned == nil {
+		return
+	}
+	s.weighing.barred = func(task, worker int32) bool {
+		w := r.workers[worker]
+		if slices.Contains(r.forbid.row(w), task) {
+			return true
+		}
+		if r.Pinned == nil || r.Pinned[w] == 0 {
+			return false
+		}
+		k := slices.Index(r.Running[w], task)
+		return k >= 0 && r.flags[r.offset[w]+int32(k)] == pinned
+	}
+}
+
+// exchangeStop keeps a surplus copy on w that was to stop, and stops another one in its
+// stead. It reports whether there is one.
+func (r *rules) exchangeStop(x *item, w int32) bool {
+	if !r.weights.stops.has(x.task) || !r.keepAgain(x.task, w) {
+		return false
+	}
+	if r.zoned {
+		r.inZone[int(x.task)*r.zones+int(r.zoneOf(w))]++
+	}
+	if x.leaving != None {
+		l := &r.leaving[x.leaving]
+		l.placed = true
+		r.load[l.worker]++
+		r.stop(l.task, l.worker, l.position)
+	}
+	return true
+}
+
+// exchangeLeaving keeps a copy on w that was to leave for another zone, and lets another one
+// leave in its stead. It reports whether there is one.
+func (r *rules) exchangeLeaving(x *item, w int32) bool {
+	if x.leaving == None || r.Want[x.task] < 2 {
+		return false
+	}
+	if i := r.moved(r.positionOf(x.task, w)); i != None && r.changes[i].Reason == EvictZone {
+		if l := &r.leaving[x.leaving]; l.why == Rebalance {
+			l.why = EvictZone
+		}
+		r.keepInstead(x, i)
+		return true
+	}
+	at := r.positionOf(x.task, w)
+	if at == None || r.flags[at] != leaves {
+		return false
+	}
+	other := r.leavingOf[at] - 1
+	if r.leaving[other].placed {
+		return false
+	}
+	l, o := &r.leaving[x.leaving], &r.leaving[other]
+	o.worker, o.position, l.worker, l.position = l.worker, l.position, o.worker, o.position
+	r.leavingOf[o.position], r.leavingOf[l.position] = other+1, x.leaving+1
+	l.placed = true
+	r.flags[at] = kept
+	r.load[w]++
+	return true
+}
+
+// takeWeighing makes the changes of the weighing. All copies leave before any is placed, so
+// that the gate sees the room that they make.
+func (r *rules) takeWeighing() {
+	s := &r.weights
+	g := &s.weighing
+	s.stops = s.stops.emptied(len(r.Want))
+	for _, x := range r.drops {
+		s.stops.add(x.task)
+	}
+	for i := range g.items {
+		it, c := &g.items[i], &s.copies[i]
+		if c.pool == None && it.to != it.from {
+			c.pool = int32(len(r.pool))
+			r.leave(it.task, c.worker, c.position, Rebalance)
+			r.pool = append(r.pool, item{task: it.task, class: it.class, tier: tierFirst, leaving: int32(len(r.leaving)) - 1})
+		}
+	}
+	for i := range g.items {
+		it, c := &g.items[i], &s.copies[i]
+		if c.pool == None {
+			continue
+		}
+		x := &r.pool[c.pool]
+		if it.to < 0 || it.to == it.from || !r.canGain(it.task, r.workers[it.to], r.originOf(x)) {
+			r.rest = append(r.rest, *x)
+			continue
+		}
+		if w := r.workers[it.to]; !r.exchangeStop(x, w) && !r.exchangeLeaving(x, w) {
+			r.put(x, w)
+		}
+	}
+	p := &r.plan
+	p.Highest = higherUse(p.Highest, g.highest)
+	p.HighestBound = higherUse(p.HighestBound, g.highestBound)
+	p.MovesBound += g.movesBound
+}
+
+// weightSquares returns the sum of load² by share, if zones bind: only then is it used.
+// Copies that move and have no place yet count where they are.
+func (r *rules) weightSquares() *big.Rat {
+	sum := new(big.Rat)
+	if !r.zoned {
+		return sum
+	}
+	load := make([]int64, len(r.States))
+	for w, list := range r.Running {
+		for k, t := range list {
+			if flag := r.flags[r.offset[w]+int32(k)]; flag.runs() || flag == leaves {
+				load[w] += r.weightOf(t)
+			}
+		}
+	}
+	for i := range r.changes {
+		if c := &r.changes[i]; c.To != None {
+			load[c.To] += r.weightOf(c.Task)
+		}
+	}
+	for w, n := range load {
+		if s := r.States[w]; s == Open || s == Quarantined {
+			square := new(big.Int).Mul(big.NewInt(n), big.NewInt(n))
+			sum.Add(sum, new(big.Rat).SetFrac(square, big.NewInt(int64(r.shareOf(int32(w))))))
+		}
+	}
+	return sum
+}
+
+// higherUse returns the higher of two loads by share.
+func higherUse(u Use, r ratio) Use {
+	if u.Share == 0 || (ratio{u.Load, u.Share}).compare(r) < 0 {
+		return Use{r.num, r.den}
+	}
+	return u
+}

@@ -1,0 +1,105 @@
+package rebalance
+
+// Exact fractions of integers, and the rounding of weights.
+
+import (
+	"math"
+	"math/bits"
+)
+
+// ratio is a load by share. The denominator is at least 1.
+type ratio struct{ num, den int64 }
+
+// compare returns a negative number if a < b, 0 if they are equal, and a positive one if
+// a > b. Both are at least 0.
+func (a ratio) compare(b ratio) int {
+	return compareProducts(a.num, b.den, b.num, a.den)
+}
+
+// compareProducts compares a*b with c*d. No factor is negative.
+func compareProducts(a, b, c, d int64) int {
+	high, low := bits.Mul64(uint64(a), uint64(b))
+	high2, low2 := bits.Mul64(uint64(c), uint64(d))
+	switch {
+	case high != high2 && high < high2, high == high2 && low < low2:
+		return -1
+	case high == high2 && low == low2:
+		return 0
+	}
+	return 1
+}
+
+// divided returns the quotient and the remainder of a*b by c. The quotient is at most
+// math.MaxInt64.
+func divided(a, b, c int64) (quotient, rest int64) {
+	high, low := bits.Mul64(uint64(a), uint64(b))
+	if high >= uint64(c) {
+		return math.MaxInt64, 0
+	}
+	q, r := bits.Div64(high, low, uint64(c))
+	return int64(min(q, math.MaxInt64)), int64(r)
+}
+
+const millionth = 1_000_000
+
+// scaled returns a * share * parts / 1,000,000, rounded down, and whether that is exact.
+func (a ratio) scaled(share, parts int64) (int64, bool) {
+	whole, rest := divided(a.num, share, a.den)
+	part, partRest := divided(rest, parts, a.den) // below parts
+	high, low := bits.Mul64(uint64(whole), uint64(parts))
+	low, carry := bits.Add64(low, uint64(part), 0)
+	high += carry
+	if high >= millionth {
+		return math.MaxInt64, true
+	}
+	q, last := bits.Div64(high, low, millionth)
+	return int64(min(q, math.MaxInt64)), partRest == 0 && last == 0
+}
+
+// square is a square of an int64, or a sum of two.
+type square struct{ high, low uint64 }
+
+// squares returns a*a + b*b.
+func squares(a, b int64) square {
+	high, low := bits.Mul64(uint64(a), uint64(a))
+	high2, low2 := bits.Mul64(uint64(b), uint64(b))
+	low, carry := bits.Add64(low, low2, 0)
+	return square{high + high2 + carry, low}
+}
+
+func (a square) less(b square) bool {
+	return a.high < b.high || a.high == b.high && a.low < b.low
+}
+
+// minus returns a - b, which is at least 0.
+func (a square) minus(b square) square {
+	low, borrow := bits.Sub64(a.low, b.low, 0)
+	high, _ := bits.Sub64(a.high, b.high, borrow)
+	return square{high, low}
+}
+
+// RoundWeight rounds a weight to three significant digits, half of a digit up. Measured
+// weights are rounded before they are compared, so that noise does not make all different.
+func RoundWeight(weight int64) int64 {
+	digit := int64(1)
+	for weight/digit >= 1000 {
+		digit *= 10
+	}
+	return min((weight+digit/2)/digit*digit, MaxWeight)
+}
+
+// weightsDiffer reports whether two expected tasks differ in weight. If not, weights have
+// no effect.
+func weightsDiffer(weight []int64, want []int32) bool {
+	first := int64(0)
+	for t, w := range weight {
+		if w == first || want[t] == 0 {
+			continue
+		}
+		if first != 0 {
+			return true
+		}
+		first = w
+	}
+	return false
+}
