@@ -16,6 +16,8 @@
 //     a slow one leaves few tasks stopped and waiting. This is the slow start of TCP (RFC
 //     5681), applied to workers. A failed move takes the whole credit away. If there was
 //     none, the receiver takes no more moves in this term.
+//   - Where copies are limited, a start waits for the acknowledged stops that make its room
+//     (P10). See [Room].
 //
 // # Order
 //

@@ -66,6 +66,7 @@ const (
 	ReceiverFailed      // its receiver failed another move
 	TermEnded           // the term was stopped
 	Paused              // it failed before, and pauses
+	NoRoom              // no stop made room for it
 )
 
 // String returns the reason as the end of a sentence.
@@ -83,6 +84,8 @@ func (s Skip) String() string {
 		return "the term ended"
 	case Paused:
 		return "it failed before, and pauses"
+	case NoRoom:
+		return "no stop made room for it"
 	}
 	return fmt.Sprintf("skip(%d)", uint8(s))
 }

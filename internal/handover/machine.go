@@ -100,6 +100,7 @@ type Machine struct {
 	changes []change
 	workers []worker
 	batch   bool
+	room    *rooms // nil: all starts have room
 
 	ready      queue // idle workers that may have a write to send
 	creditable queue // receivers whose parked moves may begin
@@ -191,7 +192,11 @@ func (m *Machine) Next() (Call, bool) {
 		// receiver's credit is accurate.
 		for m.ready.empty() {
 			if m.creditable.empty() {
-				return m.nextLast()
+				call, ok := m.nextLast()
+				if ok || m.ready.empty() && m.creditable.empty() && !m.endWaiting() {
+					return call, ok
+				}
+				continue
 			}
 			w := m.creditable.pop()
 			m.workers[w].creditable = false
@@ -250,6 +255,12 @@ func (m *Machine) take(w int32) []Write {
 			continue
 		}
 		c := &m.changes[i]
+		switch {
+		case c.phase == back:
+			m.takeBack(i)
+		case w == c.To && !m.takeRoom(i, false):
+			continue
+		}
 		writes = append(writes, Write{Change: i, Start: w == c.To || c.phase == back, Back: c.phase == back})
 	}
 	return m.begin(w, &s.fresh, writes)
@@ -265,6 +276,10 @@ func (m *Machine) begin(w int32, p *pending, writes []Write) []Write {
 			m.drop(i, why)
 			continue
 		}
+		if w == m.changes[i].To && !m.takeRoom(i, true) {
+			m.markCreditable(w) // moves may have waited for this start
+			continue
+		}
 		m.changes[i].phase = first
 		writes = append(writes, Write{Change: i, Start: w == m.changes[i].To})
 	}
@@ -278,6 +293,9 @@ func (m *Machine) begin(w int32, p *pending, writes []Write) []Write {
 		}
 		if !receiver.hasCredit() {
 			receiver.parked.push(i)
+			continue
+		}
+		if !m.takeRoom(i, true) {
 			continue
 		}
 		receiver.underway++
@@ -338,6 +356,7 @@ func (m *Machine) dropContinuing(i int32) bool {
 		m.finish(i, OutFailed)
 		return true
 	}
+	m.releaseRoom(i)
 	m.freePlace(c.To)
 	m.giveBack(i)
 	return true
@@ -347,6 +366,7 @@ func (m *Machine) drop(i int32, why Skip) {
 	m.unsent--
 	m.changes[i].skip = why
 	m.finish(i, OutSkipped)
+	m.releaseRoom(i)
 }
 
 func (m *Machine) finish(i int32, o Outcome) {
@@ -462,6 +482,7 @@ func (m *Machine) Returned(w int32) {
 func (m *Machine) answer(write Write, a Result, early bool) {
 	i := write.Change
 	c := &m.changes[i]
+	m.recordRoom(write, a)
 	if write.Start && a == Done {
 		w := c.To
 		if write.Back {
@@ -543,6 +564,7 @@ func (m *Machine) CloseBack() {
 
 // wakeAll drops the writes that may no longer be sent, and wakes all workers.
 func (m *Machine) wakeAll() {
+	m.pruneRoom()
 	for w := range m.workers {
 		for s := &m.workers[w]; !s.parked.empty(); {
 			i := s.parked.pop()

@@ -290,6 +290,7 @@ type model struct {
 	acked    map[int32]int              // starts acknowledged by a worker
 	barred   map[int32]bool             // receivers that failed a move before they had proved anything
 	closed   int
+	free     []int32 // by worker: how many more copies fit; nil without limits
 }
 
 func newModel(t *testing.T, r *rand.Rand, seed uint64) *model {
@@ -309,11 +310,47 @@ func newModel(t *testing.T, r *rand.Rand, seed uint64) *model {
 		}
 	}
 	batch := r.IntN(2) == 0
-	return &model{
+	watched := &model{
 		t: t, r: r, seed: seed, changes: changes, batch: batch,
 		m:    handover.New(changes, workers, order(workers), batch),
 		busy: map[int32]bool{}, timedOut: map[int32]bool{}, writes: map[int32][]handover.Write{},
 		sent: map[int32]int{}, refused: map[int32]bool{}, acked: map[int32]int{}, barred: map[int32]bool{},
+	}
+	if r.IntN(2) == 0 {
+		watched.limit(workers)
+	}
+	return watched
+}
+
+// limit gives the workers random limits, and tasks that move nowhere.
+func (m *model) limit(workers int) {
+	m.free = make([]int32, workers)
+	for w := range m.free {
+		m.free[w] = int32(m.r.IntN(5)) - 1
+	}
+	room := handover.Room{Free: slices.Clone(m.free)}
+	for _, c := range m.changes {
+		room.Takes = append(room.Takes, [2]int32{c.To, handover.None})
+		room.Gives = append(room.Gives, [2]int32{handover.None, c.From})
+	}
+	m.m.Limit(room)
+}
+
+// checkRoom checks that a start has room, and takes it.
+func (m *model) checkRoom(worker int32, w handover.Write) {
+	if m.free == nil || !w.Start {
+		return
+	}
+	if !w.Back {
+		require.Positive(m.t, m.free[worker], "seed %d: change %d starts without room", m.seed, w.Change)
+	}
+	m.free[worker]--
+}
+
+// answered makes room for what an answer frees.
+func (m *model) answered(worker int32, w handover.Write, a handover.Result) {
+	if m.free != nil && (!w.Start && a == handover.Done || w.Start && a == handover.Refused) {
+		m.free[worker]++
 	}
 }
 
@@ -376,6 +413,7 @@ func (m *model) answer(k int) {
 	w := call.Writes[i]
 	call.Writes = slices.Delete(slices.Clone(call.Writes), i, i+1)
 	m.done(call.Worker, w)
+	m.answered(call.Worker, w, handover.Done)
 	m.m.Answered(w, handover.Done)
 }
 
@@ -401,6 +439,7 @@ func (m *model) land(k int) {
 				handover.Refused, handover.Stopping, handover.Unknown,
 			}[m.r.IntN(8)]
 		}
+		m.answered(call.Worker, w, answers[i])
 		if answers[i] == handover.Done {
 			m.done(call.Worker, w)
 		}
@@ -467,6 +506,7 @@ func (m *model) check(call handover.Call) {
 		}
 		require.Equal(t, want, call.Worker)
 		require.Less(t, m.closed, 3, "seed %d: a write after the end", m.seed)
+		m.checkRoom(call.Worker, w)
 	}
 }
 
@@ -476,8 +516,8 @@ func (m *model) undecided(i int32) bool {
 	if m.sent[i] == 0 {
 		return false
 	}
-	if out, _ := m.m.Outcome(int(i)); out != handover.Pending {
-		return false
+	if out, skip := m.m.Outcome(int(i)); out != handover.Pending || skip != handover.NotSkipped {
+		return false // it is over, or its task is given back
 	}
 	for _, w := range m.writes[i] {
 		if w.Start {
