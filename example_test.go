@@ -47,6 +47,45 @@ func Example() {
 	// w3      answering  0       1
 }
 
+// A task that only workers with a GPU may run, and one that no worker may run.
+func ExampleWithTaskRequires() {
+	ctx := context.Background()
+	cluster, err := memory.New[string, string](nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	cluster.Start("w1", "w2")
+	defer cluster.Close(ctx)
+	o, err := orchestrator.New(cluster, orchestrator.WithSeed(0))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = errors.Join(
+		o.AddWorker("w1", orchestrator.WithWorkerLabels("gpu")),
+		o.AddWorker("w2"),
+		o.AddTask("render", orchestrator.WithTaskRequires("gpu")),
+		o.AddTask("mail", orchestrator.WithTaskRequires("!gpu")),
+		o.AddTask("train", orchestrator.WithTaskRequires("tpu")),
+		o.NextTerm(ctx),
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, change := range o.LastPlan().Changes {
+		fmt.Println(change.Kind.Op, change.Task, "on", change.To)
+	}
+	for _, waiting := range o.LastPlan().Waiting {
+		fmt.Println(waiting.Task, "has no place:", waiting.Causes)
+	}
+	// Unordered output:
+	// start render on w1
+	// start mail on w2
+	// train has no place: of 2 open workers 2 lack "tpu"
+}
+
 // What would happen without w2, and with a worker more?
 func ExampleOrchestrator_Plan() {
 	ctx := context.Background()

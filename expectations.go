@@ -6,10 +6,13 @@ package orchestrator
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/f8949c05/orchestrator/internal/term"
+	"github.com/f8949c05/orchestrator/rebalance"
 )
 
 // taskTable gives a number to every task name that is expected or was listed, so that a
@@ -26,14 +29,107 @@ type taskTable[T comparable] struct {
 	expected int  // how many definitions have instances
 	loaded   bool // whether AddTask or UpdateTasks was ever called
 	version  uint64
+
+	classes classTable
+
+	// reported holds the weights of UpdateWeights, by number; it may be shorter than defs.
+	reported        []int64
+	reportedShared  bool // others read reported, so that it must be copied before it changes
+	reportedVersion uint64
+	weighed         bool // at some call of UpdateWeights, half of the expected tasks had one
 }
 
 type taskDef[T comparable] struct {
 	name      T
 	instances int32 // 0: not expected
 	handoff   Handoff
-	used      bool // false: the number is free
+	used      bool       // false: the number is free
+	rules     *taskRules // nil: none; must not change
 }
+
+// settings returns the settings of the task. Their slices are shared.
+func (d *taskDef[T]) settings() TaskSettings {
+	s := TaskSettings{Instances: int(d.instances), Handoff: d.handoff}
+	if r := d.rules; r != nil {
+		s.Requires, s.MaxPerZone, s.Weight = r.class.requires, int(r.maxPerZone), r.weight
+	}
+	return s
+}
+
+// taskRules holds the settings that few tasks have.
+type taskRules struct {
+	class      *taskClass
+	maxPerZone int32
+	weight     int64
+}
+
+// equal reports whether the rules are those of s, which is normalized.
+func (r *taskRules) equal(s *TaskSettings) bool {
+	if r == nil {
+		return len(s.Requires) == 0 && s.MaxPerZone == 0 && s.Weight == 0
+	}
+	return int(r.maxPerZone) == s.MaxPerZone && r.weight == s.Weight && slices.Equal(r.class.requires, s.Requires)
+}
+
+// taskClass holds the labels that the tasks of a class require.
+type taskClass struct {
+	id       int32
+	requires []string // in order, without repetitions; must not change
+}
+
+// anyWorker is the class of the tasks that any worker may run.
+var anyWorker = &taskClass{}
+
+// classTable gives a number to each list of required labels that some task has. 0 is the
+// class without any.
+type classTable struct {
+	byKey map[string]*taskClass
+	uses  []int32 // by number, how many tasks are in the class
+	free  []int32 // numbers without a class
+}
+
+// fork returns a copy.
+func (t *classTable) fork() classTable {
+	return classTable{byKey: maps.Clone(t.byKey), uses: slices.Clone(t.uses), free: slices.Clone(t.free)}
+}
+
+// use returns the class of the tasks that require some labels, and counts one more.
+func (t *classTable) use(requires []string) *taskClass {
+	if len(requires) == 0 {
+		return anyWorker
+	}
+	key := classKey(requires)
+	class := t.byKey[key]
+	if class == nil {
+		class = &taskClass{requires: slices.Clone(requires)}
+		if n := len(t.free); n > 0 {
+			class.id, t.free = t.free[n-1], t.free[:n-1]
+		} else {
+			t.uses = append(t.uses, 0)
+			class.id = int32(len(t.uses))
+		}
+		if t.byKey == nil {
+			t.byKey = make(map[string]*taskClass)
+		}
+		t.byKey[key] = class
+	}
+	t.uses[class.id-1]++
+	return class
+}
+
+// release counts one less.
+func (t *classTable) release(class *taskClass) {
+	if class == anyWorker {
+		return
+	}
+	if t.uses[class.id-1]--; t.uses[class.id-1] == 0 {
+		delete(t.byKey, classKey(class.requires))
+		t.free = append(t.free, class.id)
+	}
+}
+
+// classKey returns a text for labels, which contain no comma.
+func classKey(requires []string) string { return strings.Join(requires, ",") }
 
 // share returns the definitions, which do not change any more. It copies nothing.
 func (t *taskTable[T]) share() []taskDef[T] {
@@ -54,7 +150,8 @@ func (t *taskTable[T]) edit(id int32) *taskDef[T] {
 func (t *taskTable[T]) fork(names iter.Seq[T]) taskTable[T] {
 	c := taskTable[T]{
 		ids: make(map[T]int32), defs: t.share(), shared: true,
-		expected: t.expected, loaded: t.loaded, version: t.version,
+		expected: t.expected, loaded: t.loaded, version: t.version, classes: t.classes.fork(),
+		reported: t.shareReported(), reportedShared: true, weighed: t.weighed,
 	}
 	for name := range names {
 		if id, ok := t.ids[name]; ok {
@@ -95,28 +192,53 @@ func (t *taskTable[T]) names(n int, task func(i int) int32) []T {
 	return names
 }
 
-// set makes name expected with n instances, or unexpected with 0, and reports
-// whether that changed anything.
-func (t *taskTable[T]) set(name T, n int32, h Handoff) bool {
-	if n == 0 {
+// set makes name expected with settings, or unexpected with 0 instances, and reports
+// whether that changed anything. The settings are valid.
+func (t *taskTable[T]) set(name T, s TaskSettings) bool {
+	if s.Instances == 0 {
 		if id, ok := t.ids[name]; !ok || t.defs[id].instances == 0 {
 			return false
 		}
+		s = TaskSettings{}
+	} else {
+		s = s.Normalized()
 	}
-	id := t.id(name)
-	if def := &t.defs[id]; def.instances == n && def.handoff == h {
+	id, n := t.id(name), int32(s.Instances)
+	def := &t.defs[id]
+	if def.instances == n && def.handoff == s.Handoff && def.rules.equal(&s) {
 		return false
 	}
-	def := t.edit(id)
+	def = t.edit(id)
 	if def.instances > 0 {
 		t.expected--
 	}
 	if n > 0 {
 		t.expected++
+	} else {
+		t.report(id, 0)
 	}
-	def.instances, def.handoff = n, h
+	def.instances, def.handoff = n, s.Handoff
+	if old := def.rules; !old.equal(&s) {
+		def.rules = nil
+		if len(s.Requires) > 0 || s.MaxPerZone != 0 || s.Weight != 0 {
+			def.rules = &taskRules{t.classes.use(s.Requires), int32(s.MaxPerZone), s.Weight}
+		}
+		if old != nil {
+			t.classes.release(old.class)
+		}
+	}
 	t.version++
 	return true
+}
+
+// remove makes name unexpected, and reports whether that changed anything.
+func (t *taskTable[T]) remove(name T) bool { return t.set(name, TaskSettings{}) }
+
+// add makes a task expected, and reports whether that changed anything.
+func (t *taskTable[T]) add(task *Task[T]) bool {
+	s := task.Settings()
+	s.Instances = max(s.Instances, 1)
+	return t.set(task.Name, s)
 }
 
 // replace makes tasks the expected ones, and reports whether that changed anything. It
@@ -131,13 +253,58 @@ func (t *taskTable[T]) replace(tasks []Task[T]) bool {
 	}
 	for id := range stays {
 		if def := &t.defs[id]; def.instances > 0 && !stays[id] {
-			t.set(def.name, 0, HandoffDefault)
+			t.remove(def.name)
 		}
 	}
-	for _, task := range tasks {
-		t.set(task.Name, int32(max(task.Instances, 1)), task.Handoff)
+	for i := range tasks {
+		t.add(&tasks[i])
 	}
 	return t.version != before
+}
+
+// shareReported returns the reported weights, which do not change any more.
+func (t *taskTable[T]) shareReported() []int64 {
+	t.reportedShared = true
+	return slices.Clip(t.reported)
+}
+
+// report sets the reported weight of the task with a number; 0 is none.
+func (t *taskTable[T]) report(id int32, weight int64) {
+	switch {
+	case int(id) < len(t.reported):
+		if t.reported[id] == weight {
+			return
+		}
+	case weight == 0:
+		return
+	}
+	if t.reportedShared {
+		t.reported, t.reportedShared = slices.Clone(t.reported), false
+	}
+	if more := len(t.defs) - len(t.reported); more > 0 {
+		t.reported = append(t.reported, make([]int64, more)...)
+	}
+	t.reported[id] = weight
+	t.reportedVersion++
+}
+
+// reportAll sets the reported weights of tasks. It ignores names that are not expected.
+func (t *taskTable[T]) reportAll(weights map[T]int64) {
+	for name, weight := range weights {
+		if id, ok := t.ids[name]; ok && t.defs[id].instances > 0 {
+			t.report(id, weight)
+		}
+	}
+	if t.weighed {
+		return
+	}
+	named := 0
+	for _, weight := range t.reported { // a task that is not expected has none
+		if weight > 0 {
+			named++
+		}
+	}
+	t.weighed = t.expected > 0 && 2*named >= t.expected
 }
 
 // list returns the expected tasks, by number.
@@ -150,7 +317,11 @@ func expectedOf[T comparable](defs []taskDef[T]) iter.Seq[Task[T]] {
 	return func(yield func(Task[T]) bool) {
 		for i := range defs {
 			def := &defs[i]
-			if def.instances > 0 && !yield(Task[T]{Name: def.name, Instances: int(def.instances), Handoff: def.handoff}) {
+			if def.instances == 0 {
+				continue
+			}
+			s := def.settings()
+			if !yield(Task[T]{def.name, s.Instances, s.Handoff, s.Requires, s.MaxPerZone, s.Weight}) {
 				return
 			}
 		}
@@ -162,13 +333,65 @@ func expectedOf[T comparable](defs []taskDef[T]) iter.Seq[Task[T]] {
 func setExpected[T comparable](e *term.Tasks, defs []taskDef[T], h Handoff) {
 	e.Instances = slices.Grow(e.Instances[:0], len(defs))
 	e.StartFirst = slices.Grow(e.StartFirst[:0], len(defs))
-	e.Wanted = 0
+	e.Wanted, e.Class, e.Requires, e.MaxPerZone = 0, nil, nil, nil
+	ruled := false
 	for i := range defs {
 		def := &defs[i]
 		e.Instances = append(e.Instances, def.instances)
 		e.StartFirst = append(e.StartFirst, def.handoff == StartThenStop || def.handoff == HandoffDefault && h == StartThenStop)
 		e.Wanted += int(def.instances)
+		ruled = ruled || def.rules != nil
 	}
+	if ruled {
+		setRules(e, defs)
+	}
+}
+
+// setRules makes the rules of defs those of e. A rule that no task has stays nil.
+func setRules[T comparable](e *term.Tasks, defs []taskDef[T]) {
+	for i := range defs {
+		r := defs[i].rules
+		if r == nil {
+			continue
+		}
+		if c := r.class; c != anyWorker {
+			if e.Class == nil {
+				e.Class = make([]int32, len(defs))
+			}
+			if more := int(c.id) + 1 - len(e.Requires); more > 0 {
+				e.Requires = append(e.Requires, make([][]string, more)...)
+			}
+			e.Class[i], e.Requires[c.id] = c.id, c.requires
+		}
+		if r.maxPerZone != 0 {
+			if e.MaxPerZone == nil {
+				e.MaxPerZone = make([]int32, len(defs))
+			}
+			e.MaxPerZone[i] = r.maxPerZone
+		}
+	}
+}
+
+// setWeights makes the weights of the tasks of defs those of e. reported holds the weights of
+// UpdateWeights.
+func setWeights[T comparable](e *term.Tasks, defs []taskDef[T], reported []int64) {
+	var weights []int64
+	for i := range defs {
+		def, weight := &defs[i], int64(0)
+		switch {
+		case i < len(reported) && reported[i] > 0:
+			weight = reported[i]
+		case def.rules != nil:
+			weight = def.rules.weight
+		}
+		if weight > 0 && def.instances > 0 {
+			if weights == nil {
+				weights = make([]int64, len(defs))
+			}
+			weights[i] = rebalance.RoundWeight(weight) // so that noise does not make all differ
+		}
+	}
+	e.SetWeights(weights)
 }
 
 // unused returns the numbers of tasks that are neither expected nor marked by inUse, if
@@ -219,6 +442,7 @@ type member[W comparable] struct {
 	draining bool // as it was added
 	drained  bool // by DrainWorker
 	removed  bool
+	rules    *term.WorkerRules // nil: the settings are the zero value; must not change
 }
 
 // newMemberTable returns a table of members, in order. serial is the last that was given.
@@ -245,9 +469,9 @@ func (t *memberTable[W]) copies() []member[W] {
 
 // set adds a worker or redefines it, and reports whether that changed
 // anything.
-func (t *memberTable[W]) set(name W, draining bool) bool {
+func (t *memberTable[W]) set(name W, draining bool, s WorkerSettings) bool {
 	m := t.byName[name]
-	if m != nil && m.draining == draining {
+	if m != nil && m.draining == draining && settingsOf(m.rules).Equal(s) {
 		return false
 	}
 	if m == nil {
@@ -256,9 +480,32 @@ func (t *memberTable[W]) set(name W, draining bool) bool {
 		t.byName[name] = m
 		t.list = append(t.list, m)
 	}
-	m.draining = draining
+	m.draining, m.rules = draining, rulesOf(s)
 	t.version++
 	return true
+}
+
+// rulesOf returns the settings of a worker, nil if they are those of the zero value.
+func rulesOf(s WorkerSettings) *term.WorkerRules {
+	if s.Equal(WorkerSettings{}) {
+		return nil
+	}
+	s = s.Normalized()
+	return &term.WorkerRules{
+		Zone: s.Zone, Labels: slices.Clone(s.Labels), Share: int32(s.Share), MaxTasks: int32(s.MaxTasks),
+	}
+}
+
+// settingsOf returns the settings of a worker, with a share of 0 for 1. Their slice is shared.
+func settingsOf(r *term.WorkerRules) WorkerSettings {
+	if r == nil {
+		return WorkerSettings{}
+	}
+	s := WorkerSettings{Zone: r.Zone, Labels: r.Labels, Share: int(r.Share), MaxTasks: int(r.MaxTasks)}
+	if s.Share == 1 {
+		s.Share = 0
+	}
+	return s
 }
 
 // remove removes a worker. It prunes the list when half of its members are removed, so
@@ -288,7 +535,7 @@ func (t *memberTable[W]) current() (names []W, members []term.Member) {
 	for _, m := range t.list {
 		if !m.removed {
 			names = append(names, m.name)
-			members = append(members, term.Member{Serial: m.serial, Draining: m.draining || m.drained})
+			members = append(members, term.Member{Serial: m.serial, Draining: m.draining || m.drained, Rules: m.rules})
 		}
 	}
 	return names, members
@@ -306,7 +553,7 @@ func (t *memberTable[W]) replace(workers []Worker[W], keep func(W) bool) bool {
 	}
 	t.prune()
 	for _, w := range workers {
-		t.set(w.Name, w.Draining)
+		t.set(w.Name, w.Draining, w.Settings())
 	}
 	return t.version != before
 }
@@ -318,13 +565,26 @@ func checkTasks[T comparable](tasks []Task[T]) error {
 		if err := checkName("task", task.Name); err != nil {
 			return err
 		}
-		if err := (TaskSettings{task.Instances, task.Handoff}).Check(); err != nil {
+		if err := task.Settings().Check(); err != nil {
 			return fmt.Errorf("task %v: %w", task.Name, err)
 		}
 		if first, ok := seen[task.Name]; ok {
 			return invalid("task %v is given twice, at %d and at %d", task.Name, first, i)
 		}
 		seen[task.Name] = i
+	}
+	return nil
+}
+
+// checkWorkers returns an error for the first invalid worker.
+func checkWorkers[W comparable](workers []Worker[W]) error {
+	for _, w := range workers {
+		if err := checkName("worker", w.Name); err != nil {
+			return err
+		}
+		if err := w.Settings().Check(); err != nil {
+			return fmt.Errorf("worker %v: %w", w.Name, err)
+		}
 	}
 	return nil
 }

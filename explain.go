@@ -2,7 +2,11 @@ package orchestrator
 
 // Why a task is where it is.
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/f8949c05/orchestrator/internal/term"
+)
 
 // The reasons of an [Explanation] that are not those of a change or of waiting.
 const (
@@ -27,6 +31,12 @@ type Explanation[W comparable] struct {
 	// many of them no worker has.
 	Instances int `json:"instances"`
 	Missing   int `json:"missing"`
+	// Requires, MaxPerZone and Weight are those of the task.
+	Requires   []string `json:"requires,omitempty"`
+	MaxPerZone int      `json:"max_per_zone,omitempty"`
+	Weight     int64    `json:"weight,omitempty"`
+	// Causes says why no worker takes the missing instances; nil as in [Waiting].
+	Causes *Causes `json:"causes,omitempty"`
 	// Workers has all workers, in the order in which they were added.
 	Workers []WorkerReason[W] `json:"workers"`
 }
@@ -38,13 +48,16 @@ type WorkerReason[W comparable] struct {
 	Has bool `json:"has"`
 	// Reason is why it has the task: that of the change that brought it, of its waiting, or
 	// ReasonStays. Or it is why it has not: the worker's state, the reason of the change
-	// that took it away, a start that failed or pauses, ReasonEnough, ReasonElsewhere,
-	// ReasonCut, or why the task waits.
+	// that took it away, a start that failed or pauses, ReasonRequires, ReasonLimit,
+	// ReasonZone, ReasonEnough, ReasonElsewhere, ReasonCut, or why the task waits.
 	Reason Reason `json:"reason"`
 	// Until is the number of the first term that tries again, and Failure the text of the
 	// last failure, if a start failed or the reason is a pause.
 	Until   uint64 `json:"until_term,omitempty"`
 	Failure string `json:"failure,omitempty"`
+	// Label is the first required label that the worker does not fulfil, if the reason is
+	// ReasonRequires.
+	Label string `json:"label,omitempty"`
 }
 
 // Explain returns why each worker has a task or not. It returns false if the task was
@@ -56,7 +69,7 @@ func (s *Snapshot[W, T]) Explain(task T) (Explanation[W], bool) {
 	e := Explanation[W]{Workers: make([]WorkerReason[W], len(s.workers))}
 	for t := range s.Expected() {
 		if t.Name == task {
-			e.Instances = t.Instances
+			e.Instances, e.Requires, e.MaxPerZone, e.Weight = t.Instances, t.Requires, t.MaxPerZone, t.Weight
 			break
 		}
 	}
@@ -72,14 +85,38 @@ func (s *Snapshot[W, T]) Explain(task T) (Explanation[W], bool) {
 		}
 	}
 	e.Missing = max(0, e.Instances-has)
+	why.fullZones = s.fullZones(&e)
+	if why.noPlace != nil {
+		e.Causes = why.noPlace.Causes
+	}
 	for i := range e.Workers {
 		if row := &e.Workers[i]; row.Has {
 			row.Reason = why.has(row.Worker)
 		} else {
+			row.Label = term.Lacks(s.fleet.Workers[i].Rules, e.Requires)
 			why.hasNot(row, &s.plan.Workers[i], &e, s.undecided)
+			if row.Reason != ReasonRequires {
+				row.Label = ""
+			}
 		}
 	}
 	return e, e.Instances > 0 || has > 0
+}
+
+// fullZones returns the zones with as many instances as one zone may have.
+func (s *Snapshot[W, T]) fullZones(e *Explanation[W]) map[string]bool {
+	if e.MaxPerZone <= 0 {
+		return nil
+	}
+	counts, full := make(map[string]int), make(map[string]bool)
+	for i := range e.Workers {
+		if e.Workers[i].Has {
+			zone := s.plan.Workers[i].Settings.Zone
+			counts[zone]++
+			full[zone] = counts[zone] >= e.MaxPerZone
+		}
+	}
+	return full
 }
 
 // has reports whether the worker at an index runs a task, or ran it when it last answered
@@ -105,6 +142,7 @@ type taskReasons[W, T comparable] struct {
 	paused      map[W]*Pause[W, T]   // starts
 	quarantined map[W]*Pause[W, T]
 	suspect     *Pause[W, T] // nil if the task is not suspect
+	fullZones   map[string]bool
 }
 
 func (s *Snapshot[W, T]) reasonsFor(task T) taskReasons[W, T] {
@@ -187,6 +225,8 @@ func (r *taskReasons[W, T]) hasNot(row *WorkerReason[W], state *WorkerPlan[W], e
 		row.Reason = ReasonUnexpected
 	case state.Draining:
 		row.Reason = ReasonDrain
+	case row.Label != "":
+		row.Reason = ReasonRequires
 	case pause != nil:
 		paused(ReasonPaused, pause)
 	case quarantine != nil:
@@ -199,6 +239,10 @@ func (r *taskReasons[W, T]) hasNot(row *WorkerReason[W], state *WorkerPlan[W], e
 		row.Reason = ReasonCut
 	case r.suspect != nil:
 		paused(ReasonPaused, r.suspect)
+	case r.noPlace != nil && r.noPlace.Causes != nil && r.fullZones[state.Settings.Zone]:
+		row.Reason = ReasonZone
+	case r.noPlace != nil && r.noPlace.Causes != nil && state.Settings.MaxTasks > 0 && state.After >= state.Settings.MaxTasks:
+		row.Reason = ReasonLimit
 	case r.noPlace != nil:
 		row.Reason = r.noPlace.Reason
 	default:

@@ -59,10 +59,10 @@ func (o *Orchestrator[W, T]) Plan(h Hypothesis[W, T]) (Plan[W, T], error) {
 	}
 	s.table.loaded = s.table.loaded || len(h.AddTasks) > 0
 	for _, name := range h.RemoveTasks {
-		s.table.set(name, 0, HandoffDefault)
+		s.table.remove(name)
 	}
-	for _, task := range h.AddTasks {
-		s.table.set(task.Name, int32(max(task.Instances, 1)), task.Handoff)
+	for i := range h.AddTasks {
+		s.table.add(&h.AddTasks[i])
 	}
 	s.suppose(workers.current())
 	massLoss := s.apply(&h)
@@ -94,10 +94,8 @@ func (h *Hypothesis[W, T]) check() error {
 			}
 		}
 	}
-	for _, w := range h.AddWorkers {
-		if err := checkName("worker", w.Name); err != nil {
-			return err
-		}
+	if err := checkWorkers(h.AddWorkers); err != nil {
+		return err
 	}
 	for _, name := range h.RemoveTasks {
 		if err := checkName("task", name); err != nil {
@@ -111,7 +109,7 @@ func (h *Hypothesis[W, T]) check() error {
 // returns an error if h names a worker that is not in t.
 func (h *Hypothesis[W, T]) applyTo(t *memberTable[W]) error {
 	for _, w := range h.AddWorkers {
-		t.set(w.Name, w.Draining)
+		t.set(w.Name, w.Draining, w.Settings())
 	}
 	for _, names := range [][]W{h.Drain, h.Undrain, h.Silence, h.Lose} {
 		for _, name := range names {
@@ -184,8 +182,9 @@ func (s *supposition[W, T]) losers() map[uint64]W {
 
 // plan decides the term.
 func (s *supposition[W, T]) plan(massLoss bool) Plan[W, T] {
-	tasks := term.Tasks{Loaded: s.table.loaded}
+	tasks := term.Tasks{Loaded: s.table.loaded, Still: s.o.cfg.reportedWeights && !s.table.weighed}
 	setExpected(&tasks, s.table.defs, s.o.cfg.handoff)
+	setWeights(&tasks, s.table.defs, s.table.reported)
 	t := &termRun[W, T]{
 		id:    Term{Epoch: s.o.cfg.epoch, Number: s.last.plan.Stats.Term.Number + 1},
 		fleet: s.fleet, workers: s.workers, losers: s.losers(), expect: &tasks, names: s.table.names,

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/f8949c05/orchestrator/internal/term"
@@ -26,6 +27,7 @@ const (
 	defaultGrace       = 3 // timeouts, or ticks of Run
 	defaultMaxPause    = time.Minute
 	unlimitedMoves     = -1
+	defaultBand        = 50_000 // in millionths
 
 	// settleAtMost bounds how long Run waits for changes to end, in settle times.
 	settleAtMost = 25
@@ -61,6 +63,9 @@ type config struct {
 	maxPause    time.Duration
 	seed        uint64
 	dryRun      bool
+
+	band            int32 // in millionths
+	reportedWeights bool
 }
 
 func newConfig(opts []Option) (config, error) {
@@ -75,6 +80,7 @@ func newConfig(opts []Option) (config, error) {
 		settle:      defaultSettle,
 		maxPause:    defaultMaxPause,
 		seed:        rand.Uint64(),
+		band:        defaultBand,
 	}
 	var errs []error
 	for _, opt := range opts {
@@ -106,6 +112,9 @@ type Config struct {
 	MaxPause time.Duration `json:"max_pause_ns"`
 	Seed     uint64        `json:"seed"`
 	DryRun   bool          `json:"dry_run"`
+	// Band is that of [WithBand], and ReportedWeights whether [WithReportedWeights] was given.
+	Band            float64 `json:"band"`
+	ReportedWeights bool    `json:"reported_weights"`
 	// Every is the interval of [Orchestrator.Run], and 0 while Run does not run.
 	Every time.Duration `json:"every_ns"`
 }
@@ -116,7 +125,7 @@ func (o *Orchestrator[W, T]) Config() Config {
 	return Config{
 		CommunicatorTimeout: c.timeout, Concurrency: c.concurrency, GracePeriod: o.grace(), Handoff: c.handoff,
 		MaxMoves: c.maxMoves, MaxLoss: c.maxLoss, Settle: c.settle, Epoch: c.epoch, MaxPause: c.maxPause,
-		Seed: c.seed, DryRun: c.dryRun, Every: time.Duration(o.tick.Load()),
+		Seed: c.seed, DryRun: c.dryRun, Band: float64(c.band) / 1e6, ReportedWeights: c.reportedWeights, Every: time.Duration(o.tick.Load()),
 	}
 }
 
@@ -129,7 +138,9 @@ func CheckOptions(opts ...Option) error {
 
 // term returns the settings for decisions.
 func (c *config) term() term.Config {
-	return term.Config{Timeout: c.timeout, MaxPause: c.maxPause, MaxLoss: c.maxLoss, MaxMoves: c.maxMoves, Seed: c.seed}
+	return term.Config{
+		Timeout: c.timeout, MaxPause: c.maxPause, MaxLoss: c.maxLoss, MaxMoves: c.maxMoves, Seed: c.seed, Band: c.band,
+	}
 }
 
 type option func(*config) error
@@ -243,7 +254,7 @@ func (h handoffOption) applyTask(c *taskConfig) error {
 	if err := Handoff(h).check(); err != nil {
 		return fmt.Errorf("WithHandoff: %w", err)
 	}
-	c.handoff = Handoff(h)
+	c.Handoff = Handoff(h)
 	return nil
 }
 
@@ -267,6 +278,9 @@ func WithMaxMoves(n int) Option {
 // most five minutes. The default is 0.5; 0 means any silent worker, and 1 disables the
 // check. It must be between 0 and 1. With [HoldUntilRemoved] it only reports that this
 // leader may be cut off.
+//
+// It also guards against changed labels. If these would evict more than this fraction of the
+// running instances, none is evicted for five minutes, and [TermStats] counts them.
 func WithMaxLoss(fraction float64) Option {
 	return option(func(c *config) error {
 		if !(fraction >= 0 && fraction <= 1) {
@@ -338,10 +352,31 @@ func WithDryRun() Option {
 	})
 }
 
-type taskConfig struct {
-	instances int
-	handoff   Handoff
+// WithBand sets how far the load of a worker may be from its level without a move, as a
+// fraction of the level, if the weights of tasks differ. Within the band nothing moves,
+// whatever the weights do. The default is 0.05; it must be between 0 and 100.
+func WithBand(fraction float64) Option {
+	return option(func(c *config) error {
+		if !(fraction >= 0 && fraction <= 100) {
+			return invalid("WithBand(%v): must be between 0 and 100", fraction)
+		}
+		c.band = int32(math.Round(fraction * 1e6))
+		return nil
+	})
 }
+
+// WithReportedWeights makes a new leader move nothing for an even spread before
+// [Orchestrator.UpdateWeights] has named half of the tasks. Otherwise it would even the
+// numbers of tasks, and move them back when it learns the weights. Starts, drains and what
+// the rules demand do not wait. By default a leader does not wait for weights.
+func WithReportedWeights() Option {
+	return option(func(c *config) error {
+		c.reportedWeights = true
+		return nil
+	})
+}
+
+type taskConfig struct{ TaskSettings }
 
 type taskOption func(*taskConfig) error
 
@@ -354,12 +389,41 @@ func WithTaskInstances(n int) TaskOption {
 		if n < 1 || n > math.MaxInt32 {
 			return invalid("WithTaskInstances(%d): must be at least 1 and at most %d; to run no instance, use RemoveTask", n, math.MaxInt32)
 		}
-		c.instances = n
+		c.Instances = n
 		return nil
 	})
 }
 
+// WithTaskRequires sets the labels that a worker must have to run the task, like
+// [Task].Requires. By default any worker may run it.
+func WithTaskRequires(labels ...string) TaskOption {
+	return taskOption(func(c *taskConfig) error {
+		c.Requires = slices.Clone(labels)
+		return optionError("WithTaskRequires", checkLabels("Requires", labels, true))
+	})
+}
+
+// WithTaskMaxPerZone sets the most instances of the task in one zone, like
+// [Task].MaxPerZone. The default, and 0, is an even spread over the zones.
+func WithTaskMaxPerZone(n int) TaskOption {
+	return taskOption(func(c *taskConfig) error {
+		c.MaxPerZone = n
+		return optionError("WithTaskMaxPerZone", TaskSettings{MaxPerZone: n}.Check())
+	})
+}
+
+// WithTaskWeight sets what one instance of the task takes, like [Task].Weight. The default,
+// and 0, is the mean of the weights given.
+func WithTaskWeight(weight int64) TaskOption {
+	return taskOption(func(c *taskConfig) error {
+		c.Weight = weight
+		return optionError("WithTaskWeight", checkWeight(weight))
+	})
+}
+
 type workerConfig struct {
+	WorkerSettings
+
 	draining bool
 }
 
@@ -374,4 +438,48 @@ func WithWorkerDraining() WorkerOption {
 		c.draining = true
 		return nil
 	})
+}
+
+// WithWorkerZone sets the zone of the worker, like [Worker].Zone. The default is the zone
+// with the empty name.
+func WithWorkerZone(zone string) WorkerOption {
+	return workerOption(func(c *workerConfig) error {
+		c.Zone = zone
+		return optionError("WithWorkerZone", checkText("Zone", zone))
+	})
+}
+
+// WithWorkerLabels sets the labels of the worker, like [Worker].Labels. By default it has
+// none.
+func WithWorkerLabels(labels ...string) WorkerOption {
+	return workerOption(func(c *workerConfig) error {
+		c.Labels = slices.Clone(labels)
+		return optionError("WithWorkerLabels", checkLabels("Labels", labels, false))
+	})
+}
+
+// WithWorkerShare sets the worker's part of the whole relative to the others, like
+// [Worker].Share. The default, and 0, is 1.
+func WithWorkerShare(share int) WorkerOption {
+	return workerOption(func(c *workerConfig) error {
+		c.Share = share
+		return optionError("WithWorkerShare", WorkerSettings{Share: share}.Check())
+	})
+}
+
+// WithWorkerMaxTasks sets the most tasks that the worker runs, like [Worker].MaxTasks. The
+// default, and 0, is no limit.
+func WithWorkerMaxTasks(n int) WorkerOption {
+	return workerOption(func(c *workerConfig) error {
+		c.MaxTasks = n
+		return optionError("WithWorkerMaxTasks", WorkerSettings{MaxTasks: n}.Check())
+	})
+}
+
+// optionError adds the name of an option to its error, if there is one.
+func optionError(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", name, err)
 }

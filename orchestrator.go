@@ -44,12 +44,13 @@ type Orchestrator[W, T comparable] struct {
 	expect         term.Tasks
 	expected       []taskDef[T] // those of expect; shared with snapshots, so never changed in place
 	tasksVersion   uint64       // the version of tasks that expect was made from
+	weightsVersion uint64       // the version of the reported weights that expect was made from
 
 	tick atomic.Int64 // the ticker of Run, as a time.Duration; 0 without Run
 
 	// The log of lasting conditions.
-	massLoss, stopping loglimit.Limiter
-	failing            struct{ moves, tasks, neverAnswered loglimit.Limiter }
+	massLoss, stopping, storm loglimit.Limiter
+	failing                   struct{ moves, tasks, neverAnswered loglimit.Limiter }
 
 	inflight inflight[W, T]
 	last     atomic.Pointer[Snapshot[W, T]]
@@ -95,7 +96,7 @@ func (o *Orchestrator[W, T]) AddTask(name T, opts ...TaskOption) error {
 	if err := checkName("task", name); err != nil {
 		return err
 	}
-	c := taskConfig{instances: 1}
+	c := taskConfig{TaskSettings{Instances: 1}}
 	for _, opt := range opts {
 		if opt == nil {
 			return fmt.Errorf("task %v: %w", name, invalid("a TaskOption is nil"))
@@ -105,7 +106,7 @@ func (o *Orchestrator[W, T]) AddTask(name T, opts ...TaskOption) error {
 		}
 	}
 	o.mu.Lock()
-	changed := o.tasks.set(name, int32(c.instances), c.handoff) || !o.tasks.loaded
+	changed := o.tasks.set(name, c.TaskSettings) || !o.tasks.loaded
 	o.tasks.loaded = true
 	o.mu.Unlock()
 	o.signal(changed)
@@ -119,7 +120,7 @@ func (o *Orchestrator[W, T]) RemoveTask(name T) {
 		return
 	}
 	o.mu.Lock()
-	changed := o.tasks.set(name, 0, HandoffDefault)
+	changed := o.tasks.remove(name)
 	o.mu.Unlock()
 	o.signal(changed)
 }
@@ -150,8 +151,27 @@ func (o *Orchestrator[W, T]) UpdateTasks(tasks []Task[T]) error {
 	return nil
 }
 
+// UpdateWeights sets what one instance takes of some tasks, such as their measured load. Such
+// a weight outranks [Task].Weight, and outlives a redefinition of the task, but not its
+// removal. A weight of 0 withdraws it. Tasks that weights does not name keep theirs, and names
+// of tasks that are not expected are ignored. If a weight is negative or above [MaxWeight],
+// UpdateWeights returns an error that wraps [ErrInvalid] and changes nothing.
+//
+// It starts no term: the next one uses the weights. Smooth what you measure before the call.
+func (o *Orchestrator[W, T]) UpdateWeights(weights map[T]int64) error {
+	for name, weight := range weights {
+		if err := checkWeight(weight); err != nil {
+			return fmt.Errorf("update weights: task %v: %w", name, err)
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tasks.reportAll(weights)
+	return nil
+}
+
 // ListExpectedTasks returns the expected tasks, in the same order in each call. The
-// caller owns the slice. Instances is never 0.
+// caller owns the slice, but must not change that of a task. Instances is never 0.
 func (o *Orchestrator[W, T]) ListExpectedTasks() []Task[T] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -176,7 +196,7 @@ func (o *Orchestrator[W, T]) AddWorker(name W, opts ...WorkerOption) error {
 		}
 	}
 	o.mu.Lock()
-	changed := o.members.set(name, c.draining)
+	changed := o.members.set(name, c.draining, c.WorkerSettings)
 	o.mu.Unlock()
 	o.signal(changed)
 	return nil
@@ -200,11 +220,11 @@ func (o *Orchestrator[W, T]) RemoveWorker(name W) {
 // as in AddWorker. Workers left out are removed, with the assertion of RemoveWorker.
 // The slice is copied.
 func (o *Orchestrator[W, T]) UpdateWorkers(workers []Worker[W]) error {
+	if err := checkWorkers(workers); err != nil {
+		return fmt.Errorf("update workers: %w", err)
+	}
 	seen := make(map[W]int, len(workers))
 	for i, w := range workers {
-		if err := checkName("worker", w.Name); err != nil {
-			return fmt.Errorf("update workers: %w", err)
-		}
 		if first, ok := seen[w.Name]; ok {
 			return fmt.Errorf("update workers: %w", invalid("worker %v is given twice, at %d and at %d", w.Name, first, i))
 		}

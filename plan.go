@@ -46,6 +46,8 @@ type WorkerPlan[W comparable] struct {
 	// Before and After count its tasks.
 	Before int `json:"before"`
 	After  int `json:"after"`
+	// Settings are those of the worker; a share of 0 is 1.
+	Settings WorkerSettings `json:"settings,omitzero"`
 }
 
 // Change is one start, stop or move of an instance.
@@ -179,9 +181,18 @@ const (
 	ReasonRebalance Reason = "rebalance"
 	// ReasonDrain moves an instance away from a draining worker.
 	ReasonDrain Reason = "drain"
+	// ReasonRequires moves an instance away from a worker without the labels that the task
+	// requires.
+	ReasonRequires Reason = "requires"
+	// ReasonZone moves an instance out of a zone with more than the task's MaxPerZone, or than
+	// an even spread over the zones.
+	ReasonZone Reason = "zone"
+	// ReasonLimit moves an instance away from a worker with more than its MaxTasks.
+	ReasonLimit Reason = "limit"
 )
 
-// The reasons of waiting.
+// The reasons of waiting. ReasonRequires, ReasonZone and ReasonLimit are reasons of waiting too:
+// the named worker keeps an instance that breaks the rule, because it has no other place.
 const (
 	// ReasonHeld: the named worker is silent or late and may still run the instance.
 	ReasonHeld Reason = "held"
@@ -204,6 +215,13 @@ const (
 	// ReasonSkipped: the term did not begin the start on the named worker; the change has
 	// the cause.
 	ReasonSkipped Reason = "skipped"
+	// ReasonNoPlace: labels, zones or limits leave no worker for the instance. The causes say
+	// which. If a worker is named, it drains and keeps the instance.
+	ReasonNoPlace Reason = "no place"
+	// ReasonEvictionHeld: the named worker does not have the labels that the task requires,
+	// and keeps the instance for now, because changed labels would evict too many; see
+	// [WithMaxLoss].
+	ReasonEvictionHeld Reason = "eviction held"
 	// ReasonFailed: the named worker did not acknowledge the start; the change has the
 	// error.
 	ReasonFailed Reason = "failed"
@@ -242,6 +260,9 @@ type Waiting[W, T comparable] struct {
 	// Worker is the worker that the reason names. Named reports whether there is one.
 	Worker W
 	Named  bool
+	// Causes says why no worker takes the instances. It is nil if no worker and no task has
+	// rules, or if the instances have a place.
+	Causes *Causes
 }
 
 // WaitingKind is what the reason of a [Waiting] means for its instances.
@@ -253,7 +274,8 @@ type WaitingKind string
 const (
 	// WaitingHeld: a silent or late worker may run the instance.
 	WaitingHeld WaitingKind = "held"
-	// WaitingStaying: the instance runs on a draining worker.
+	// WaitingStaying: the instance runs on a draining worker, or on one that it should leave
+	// by a rule.
 	WaitingStaying WaitingKind = "staying"
 	// WaitingUnplaced: the instance is missing, and the term did not try to start it.
 	WaitingUnplaced WaitingKind = "unplaced"
@@ -287,11 +309,12 @@ type waitingJSON[W, T comparable] struct {
 	Kind      WaitingKind `json:"kind"` // for readers in other languages; not read
 	Reason    Reason      `json:"reason"`
 	Worker    *W          `json:"worker,omitempty"`
+	Causes    *Causes     `json:"causes,omitempty"`
 }
 
 // MarshalJSON omits the worker if none is named.
 func (w Waiting[W, T]) MarshalJSON() ([]byte, error) {
-	out := waitingJSON[W, T]{Task: w.Task, Instances: w.Instances, Kind: w.Kind(), Reason: w.Reason}
+	out := waitingJSON[W, T]{Task: w.Task, Instances: w.Instances, Kind: w.Kind(), Reason: w.Reason, Causes: w.Causes}
 	if w.Named {
 		out.Worker = &w.Worker
 	}
@@ -306,7 +329,7 @@ func (w *Waiting[W, T]) UnmarshalJSON(data []byte) error {
 	}
 	*w = Waiting[W, T]{
 		Task: in.Task, Instances: in.Instances, Reason: in.Reason,
-		Worker: valueOf(in.Worker), Named: in.Worker != nil,
+		Worker: valueOf(in.Worker), Named: in.Worker != nil, Causes: in.Causes,
 	}
 	return nil
 }
@@ -462,7 +485,11 @@ func (p Plan[W, T]) String() string {
 		if x.Named {
 			worker = fmt.Sprint(x.Worker)
 		}
-		return fmt.Sprintf("\t%v\t%d\t%s\t%s", x.Task, x.Instances, worker, x.Reason)
+		reason := string(x.Reason)
+		if x.Causes != nil {
+			reason += ": " + x.Causes.String()
+		}
+		return fmt.Sprintf("\t%v\t%d\t%s\t%s", x.Task, x.Instances, worker, reason)
 	})
 	table(&b, "paused\tworker\ttask\tuntil term\tfailures\tlast failure", p.Paused, func(x Pause[W, T]) string {
 		worker, task := "-", "-"
@@ -474,7 +501,12 @@ func (p Plan[W, T]) String() string {
 		}
 		return fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%v", x.Kind, worker, task, x.Until, x.Failures, x.Err)
 	})
-	table(&b, "worker\tstate\tbefore\tafter", p.Workers, func(r WorkerPlan[W]) string {
+	heading := "worker\tstate\tbefore\tafter"
+	settings := slices.ContainsFunc(p.Workers, func(r WorkerPlan[W]) bool { return !r.Settings.Equal(WorkerSettings{}) })
+	if settings {
+		heading += "\tzone\tlabels\tshare\tmax tasks"
+	}
+	table(&b, heading, p.Workers, func(r WorkerPlan[W]) string {
 		state := r.State.String()
 		if r.Late {
 			state += ", late"
@@ -485,9 +517,21 @@ func (p Plan[W, T]) String() string {
 		if r.Quarantined {
 			state += ", quarantined"
 		}
-		return fmt.Sprintf("%v\t%s\t%d\t%d", r.Name, state, r.Before, r.After)
+		line := fmt.Sprintf("%v\t%s\t%d\t%d", r.Name, state, r.Before, r.After)
+		if s := &r.Settings; settings {
+			line += fmt.Sprintf("\t%s\t%s\t%d\t%s", s.Zone, strings.Join(s.Labels, ","), max(s.Share, 1), limitText(s.MaxTasks))
+		}
+		return line
 	})
 	return b.String()
+}
+
+// limitText returns the text of a limit.
+func limitText(limit int) string {
+	if limit == 0 {
+		return "-"
+	}
+	return fmt.Sprint(limit)
 }
 
 // summary writes the plan's first line.
@@ -521,6 +565,9 @@ func (p Plan[W, T]) summary(b *strings.Builder) {
 	}
 	if s.MassLoss {
 		b.WriteString("; too many workers silent at once, none declared lost")
+	}
+	if s.EvictionsHeld > 0 {
+		fmt.Fprintf(b, "; changed labels would evict %s, none evicted yet", plural(s.EvictionsHeld, "instance"))
 	}
 	b.WriteString("\n")
 }

@@ -104,7 +104,7 @@ func (s *Snapshot[W, T]) worker(i int) WorkerState[W, T] {
 	w := &s.fleet.Workers[i]
 	state := WorkerState[W, T]{
 		Name: s.workers[i].name, State: State(w.State), Since: w.Standing.Time, SinceTerm: w.Standing.Term, Err: s.workers[i].err,
-		Draining: w.Draining, Quarantined: s.plan.Workers[i].Quarantined,
+		Draining: w.Draining, Quarantined: s.plan.Workers[i].Quarantined, Settings: settingsOf(w.Rules),
 	}
 	if w.Heard {
 		state.LastAnswer, state.ListTook = w.Since, w.Took
@@ -171,6 +171,8 @@ type WorkerState[W, T comparable] struct {
 	// the duration of that call.
 	LastAnswer time.Time
 	ListTook   time.Duration
+	// Settings are those of the worker; a share of 0 is 1.
+	Settings WorkerSettings
 }
 
 // workerStateJSON is the JSON form of WorkerState.
@@ -186,13 +188,15 @@ type workerStateJSON[W, T comparable] struct {
 	Quarantined bool          `json:"quarantined,omitempty"`
 	LastAnswer  time.Time     `json:"last_answer,omitzero"`
 	ListTook    time.Duration `json:"list_took_ns,omitempty"`
+
+	Settings WorkerSettings `json:"settings,omitzero"`
 }
 
 // MarshalJSON writes Err as its text.
 func (w WorkerState[W, T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(workerStateJSON[W, T]{
 		w.Name, w.Tasks, w.LastTasks, w.State, w.Since, w.SinceTerm, errText(w.Err),
-		w.Draining, w.Quarantined, w.LastAnswer, w.ListTook,
+		w.Draining, w.Quarantined, w.LastAnswer, w.ListTook, w.Settings,
 	})
 }
 
@@ -204,7 +208,7 @@ func (w *WorkerState[W, T]) UnmarshalJSON(data []byte) error {
 	}
 	*w = WorkerState[W, T]{
 		in.Name, in.Tasks, in.LastTasks, in.State, in.Since, in.SinceTerm, textError(in.Err),
-		in.Draining, in.Quarantined, in.LastAnswer, in.ListTook,
+		in.Draining, in.Quarantined, in.LastAnswer, in.ListTook, in.Settings,
 	}
 	return nil
 }

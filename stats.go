@@ -33,6 +33,10 @@ type TermStats struct {
 	// Deferred counts the moves left to later terms, by [WithMaxMoves] or because all
 	// moves pause.
 	Deferred int `json:"deferred"`
+	// EvictionsHeld counts the instances that stay on a worker without the labels that they
+	// require. If changed labels would evict more than [WithMaxLoss] allows to lose, none is
+	// evicted for five minutes.
+	EvictionsHeld int `json:"evictions_held,omitempty"`
 	// Adds is the number of planned starts, including those of moves. LowerBound is the
 	// fewest starts with which any plan could reach the same spread (P8).
 	Adds       int `json:"adds"`

@@ -139,9 +139,15 @@ func (t *termRun[W, T]) update() {
 	o := t.o
 	o.mu.Lock()
 	o.expect.Loaded = o.tasks.loaded
+	o.expect.Still = o.cfg.reportedWeights && !o.tasks.weighed
 	tasksChanged := o.tasksVersion != o.tasks.version
+	weightsChanged := tasksChanged || o.weightsVersion != o.tasks.reportedVersion
 	if tasksChanged {
 		o.tasksVersion, o.expected = o.tasks.version, o.tasks.share()
+	}
+	var reported []int64
+	if weightsChanged {
+		o.weightsVersion, reported = o.tasks.reportedVersion, o.tasks.shareReported()
 	}
 	membersChanged := o.workersVersion != o.members.version
 	var names []W
@@ -154,6 +160,9 @@ func (t *termRun[W, T]) update() {
 	if tasksChanged {
 		setExpected(&o.expect, o.expected, o.cfg.handoff)
 		o.fleet.ForgetTasks(&o.expect)
+	}
+	if weightsChanged {
+		setWeights(&o.expect, o.expected, reported)
 	}
 	if membersChanged {
 		o.setMembers(names, members, t.stats.Start)

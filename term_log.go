@@ -30,6 +30,7 @@ func (t *termRun[W, T]) log(ctx context.Context, before, plan *Plan[W, T]) {
 		l.Info("worker answers again", "worker", w.name)
 	}
 	t.logMassLoss(l)
+	t.logStorm(l)
 	t.logQuarantines(l, before.Paused, plan.Paused)
 	t.logFailing(l, plan)
 	still := t.logStopping(l, before.Changes, changes)
@@ -144,6 +145,21 @@ func (t *termRun[W, T]) logMassLoss(l *slog.Logger) {
 		l.Warn("most workers silent, this leader may be cut off", args...)
 	default:
 		l.Error("most workers silent, none declared lost", args...)
+	}
+}
+
+// logStorm logs that changed labels would evict too many instances.
+func (t *termRun[W, T]) logStorm(l *slog.Logger) {
+	held := t.stats.EvictionsHeld
+	if held == 0 {
+		if !t.undecided && t.o.storm.Reset() {
+			l.Info("labels evict instances again")
+		}
+		return
+	}
+	if omitted, ok := t.o.storm.Take(t.stats.Start, "storm"); ok {
+		l.Error("changed labels would evict too many instances, none evicted for five minutes",
+			"instances", held, "running", t.stats.Instances.Running, loglimit.Omitted(omitted))
 	}
 }
 

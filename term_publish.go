@@ -74,7 +74,7 @@ func (t *termRun[W, T]) count() {
 // countChanges counts what was planned, and what is missing after it.
 func (t *termRun[W, T]) countChanges() {
 	s, d := &t.stats, &t.decision
-	s.Deferred, s.Adds, s.LowerBound = d.Deferred, d.Adds, d.LowerBound
+	s.Deferred, s.Adds, s.LowerBound, s.EvictionsHeld = d.Deferred, d.Adds, d.LowerBound, d.EvictionsHeld
 	in := &s.Instances
 	in.Wanted, in.Held, in.Unplaceable, in.Missing = t.expect.Wanted, d.Held, d.Unplaced, d.Missing
 	if !t.expect.Loaded {
@@ -133,6 +133,9 @@ func reasonOf(r term.Reason) Reason {
 		term.ReasonSurplus:    ReasonSurplus,
 		term.ReasonRebalance:  ReasonRebalance,
 		term.ReasonDrain:      ReasonDrain,
+		term.ReasonRequires:   ReasonRequires,
+		term.ReasonZone:       ReasonZone,
+		term.ReasonLimit:      ReasonLimit,
 
 		term.ReasonHeld:          ReasonHeld,
 		term.ReasonNeverAnswered: ReasonNeverAnswered,
@@ -141,6 +144,8 @@ func reasonOf(r term.Reason) Reason {
 		term.ReasonPaused:        ReasonPaused,
 		term.ReasonPinned:        ReasonPinned,
 		term.ReasonLate:          ReasonLate,
+		term.ReasonNoPlace:       ReasonNoPlace,
+		term.ReasonEvictionHeld:  ReasonEvictionHeld,
 	}[r]
 }
 
@@ -186,10 +191,25 @@ func (t *termRun[W, T]) waiting() []Waiting[W, T] {
 	names := t.names(len(d.Waiting), func(i int) int32 { return d.Waiting[i].Task })
 	all := make([]Waiting[W, T], len(d.Waiting))
 	for i, w := range d.Waiting {
-		all[i] = Waiting[W, T]{Task: names[i], Instances: w.Instances, Reason: reasonOf(w.Reason)}
+		all[i] = Waiting[W, T]{Task: names[i], Instances: w.Instances, Reason: reasonOf(w.Reason), Causes: causesOf(w.Causes)}
 		all[i].Worker, all[i].Named = t.workerName(w.Worker)
 	}
 	return all
+}
+
+// causesOf returns the public form of causes.
+func causesOf(c *term.Causes) *Causes {
+	if c == nil {
+		return nil
+	}
+	out := &Causes{
+		Workers: c.Workers, ZoneFull: c.ZoneFull, NoRoom: c.NoRoom, Running: c.Running,
+		Quarantined: c.Quarantined, Paused: c.Paused, Free: c.Free,
+	}
+	for _, l := range c.Lacking {
+		out.Lacking = append(out.Lacking, LabelCount(l))
+	}
+	return out
 }
 
 // notStarted lists the instances that are missing although the term was to start them.
@@ -241,6 +261,9 @@ func (t *termRun[W, T]) rowsBefore() []WorkerPlan[W] {
 		held := w.Holds() // 0 if it is lost
 		rows[i] = WorkerPlan[W]{
 			Name: t.workers[i].name, State: State(w.State), Late: w.Late, Draining: w.Draining, Before: held, After: held,
+		}
+		if w.Rules != nil {
+			rows[i].Settings = settingsOf(w.Rules)
 		}
 	}
 	return rows

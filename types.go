@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 )
 
 // Task is an expected task and its settings.
@@ -18,13 +19,33 @@ type Task[T comparable] struct {
 	// Handoff is the order of the two halves of a move. The zero value takes that of
 	// [WithHandoff].
 	Handoff Handoff `json:"handoff,omitempty"`
+	// Requires lists labels that a worker must have to run the task; a worker must not have
+	// a label that is listed with a "!" before it. An instance that runs elsewhere moves.
+	Requires []string `json:"requires,omitempty"`
+	// MaxPerZone is the most instances in one zone. 0 spreads the instances evenly over the
+	// zones, and never leaves one without a place. A negative number is no rule.
+	MaxPerZone int `json:"max_per_zone,omitempty"`
+	// Weight is what one instance takes, in any unit, at most 2⁴⁰. 0 is the mean of the
+	// weights given, or 1 if there are none. A weight of [Orchestrator.UpdateWeights]
+	// outranks it.
+	Weight int64 `json:"weight,omitempty"`
+}
+
+// Settings returns the settings of the task.
+func (t Task[T]) Settings() TaskSettings {
+	return TaskSettings{
+		Instances: t.Instances, Handoff: t.Handoff, Requires: t.Requires, MaxPerZone: t.MaxPerZone, Weight: t.Weight,
+	}
 }
 
 // TaskSettings holds the settings of a task without its name, for packages that store
 // tasks. The zero value is one instance with the handoff of [WithHandoff].
 type TaskSettings struct {
-	Instances int     `json:"instances,omitempty"` // as in [Task]
-	Handoff   Handoff `json:"handoff,omitempty"`
+	Instances  int      `json:"instances,omitempty"` // all fields as in [Task]
+	Handoff    Handoff  `json:"handoff,omitempty"`
+	Requires   []string `json:"requires,omitempty"`
+	MaxPerZone int      `json:"max_per_zone,omitempty"`
+	Weight     int64    `json:"weight,omitempty"`
 }
 
 // Check returns an error that wraps [ErrInvalid] if no task can have the settings.
@@ -32,14 +53,31 @@ func (s TaskSettings) Check() error {
 	if s.Instances < 0 || s.Instances > math.MaxInt32 {
 		return invalid("Instances is %d: must be between 1 and %d, or 0 for 1; to run no instance, leave the task out", s.Instances, math.MaxInt32)
 	}
-	return s.Handoff.check()
+	if err := s.Handoff.check(); err != nil {
+		return err
+	}
+	if s.MaxPerZone > math.MaxInt32 {
+		return invalid("MaxPerZone is %d: must be at most %d, 0 for an even spread, or negative for no rule", s.MaxPerZone, math.MaxInt32)
+	}
+	if err := checkWeight(s.Weight); err != nil {
+		return err
+	}
+	return checkLabels("Requires", s.Requires, true)
 }
 
-// Normalized returns the same settings with Instances of at least 1, so that equal settings
-// compare as equal.
+// Normalized returns the same settings with Instances of at least 1, Requires in order and
+// without repetitions, and -1 for a negative MaxPerZone. Equal settings are then equal
+// field by field. It does not change the slice.
 func (s TaskSettings) Normalized() TaskSettings {
-	s.Instances = max(s.Instances, 1)
+	s.Instances, s.MaxPerZone, s.Requires = max(s.Instances, 1), max(s.MaxPerZone, -1), normalizedLabels(s.Requires)
 	return s
+}
+
+// Equal reports whether two settings mean the same.
+func (s TaskSettings) Equal(other TaskSettings) bool {
+	s, other = s.Normalized(), other.Normalized()
+	return s.Instances == other.Instances && s.Handoff == other.Handoff && s.MaxPerZone == other.MaxPerZone &&
+		s.Weight == other.Weight && slices.Equal(s.Requires, other.Requires)
 }
 
 // MarshalJSON returns an object with the settings that differ from the default, such
@@ -55,8 +93,8 @@ func (s TaskSettings) MarshalJSON() ([]byte, error) {
 	return json.Marshal(plain(s))
 }
 
-// UnmarshalJSON reads such an object. It ignores unknown fields and sets Instances
-// to at least 1. If it fails, s is unchanged.
+// UnmarshalJSON reads such an object. It ignores unknown fields and normalizes the
+// settings. If it fails, s is unchanged.
 func (s *TaskSettings) UnmarshalJSON(data []byte) error {
 	type plain TaskSettings
 	var in plain
@@ -76,6 +114,19 @@ type Worker[W comparable] struct {
 	// Draining makes the worker's tasks move away. A worker drains if this is true or
 	// after [Orchestrator.DrainWorker].
 	Draining bool `json:"draining,omitempty"`
+	// Zone names what fails together, such as a rack; the empty string is a zone too.
+	Zone string `json:"zone,omitempty"`
+	// Labels are what the worker has, such as "gpu" or "disk=ssd".
+	Labels []string `json:"labels,omitempty"`
+	// Share is the worker's part of the whole relative to the others; 0 means 1.
+	Share int `json:"share,omitempty"`
+	// MaxTasks is the most tasks that the worker runs; 0 means no limit.
+	MaxTasks int `json:"max_tasks,omitempty"`
+}
+
+// Settings returns the settings of the worker, except whether it drains.
+func (w Worker[W]) Settings() WorkerSettings {
+	return WorkerSettings{Zone: w.Zone, Labels: w.Labels, Share: w.Share, MaxTasks: w.MaxTasks}
 }
 
 // Handoff is the order of the two halves of a move.

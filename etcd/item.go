@@ -31,7 +31,7 @@ func (i Item) sameContent(old Item) bool {
 
 // sameSettings reports whether old exists and has the item's settings.
 func (i Item) sameSettings(old Item) bool {
-	return old.Revision != 0 && i.Settings.Normalized() == old.Settings.Normalized()
+	return old.Revision != 0 && i.Settings.Equal(old.Settings)
 }
 
 // storedOver returns the item as it can be read after a transaction at the revision
@@ -56,7 +56,7 @@ func (i Item) storedOver(old Item, revision int64) Item {
 
 // isDefault reports whether the settings are the default, which is not stored.
 func isDefault(s orchestrator.TaskSettings) bool {
-	return s.Normalized() == orchestrator.TaskSettings{}.Normalized()
+	return s.Equal(orchestrator.TaskSettings{})
 }
 
 // ItemChange is a change of one task.
@@ -119,7 +119,7 @@ func (c *registryCache) apply(changes []mirror.Change) []ItemChange {
 		case item.Revision == 0 && was.Revision == 0: // settings without a task
 		case item.Revision == 0:
 			items = append(items, ItemChange{Name: name})
-		case item != was:
+		case item.Revision != was.Revision || !item.Settings.Equal(was.Settings):
 			items = append(items, item)
 		}
 	}
@@ -134,9 +134,7 @@ func (c *registryCache) tell(o Tasks, changes []mirror.Change) error {
 		c.begun = true
 		tasks := make([]orchestrator.Task[string], 0, len(items))
 		for _, item := range items {
-			tasks = append(tasks, orchestrator.Task[string]{
-				Name: item.Name, Instances: item.Settings.Instances, Handoff: item.Settings.Handoff,
-			})
+			tasks = append(tasks, orchestrator.NewTask(item.Name, item.Settings))
 		}
 		return o.UpdateTasks(tasks)
 	}
@@ -145,9 +143,7 @@ func (c *registryCache) tell(o Tasks, changes []mirror.Change) error {
 			o.RemoveTask(item.Name)
 			continue
 		}
-		err := o.AddTask(item.Name,
-			orchestrator.WithTaskInstances(item.Settings.Instances), orchestrator.WithHandoff(item.Settings.Handoff))
-		if err != nil {
+		if err := o.AddTask(item.Name, orchestrator.WithTaskSettings(item.Settings)); err != nil {
 			return err
 		}
 	}

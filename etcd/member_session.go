@@ -97,7 +97,7 @@ func (s *session) joined() {
 func (s *session) value(draining bool) string {
 	return encode(memberValue{
 		Incarnation: s.id.incarnation, Lease: int64(s.id.lease), Draining: draining,
-		Attributes: s.m.attributes, Cluster: s.id.cluster,
+		Attributes: s.m.attributes, Cluster: s.id.cluster, Settings: settingsValue(s.m.placement),
 	})
 }
 

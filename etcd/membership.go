@@ -42,7 +42,8 @@ type MemberState struct {
 	// Draining reports whether the worker drains, because it asked for it or because
 	// its name was drained ([Registry.Drain]).
 	Draining   bool
-	Attributes map[string]string // set with WithAttributes; read-only
+	Attributes map[string]string           // set with WithAttributes; read-only
+	Settings   orchestrator.WorkerSettings // set with WithSettings; Labels is read-only
 }
 
 // memberStateJSON is the JSON form of MemberState.
@@ -51,12 +52,13 @@ type memberStateJSON struct {
 	Incarnation int64             `json:"incarnation"`
 	Draining    bool              `json:"draining"`
 	Attributes  map[string]string `json:"attributes,omitempty"`
+	orchestrator.WorkerSettings
 }
 
 // MarshalJSON returns a JSON object. Without it, the promoted MarshalText of WorkerID
 // would reduce the state to a name.
 func (m MemberState) MarshalJSON() ([]byte, error) {
-	return json.Marshal(memberStateJSON{m.Name, m.Incarnation, m.Draining, m.Attributes})
+	return json.Marshal(memberStateJSON{m.Name, m.Incarnation, m.Draining, m.Attributes, m.Settings})
 }
 
 // UnmarshalJSON reads what MarshalJSON writes.
@@ -65,7 +67,7 @@ func (m *MemberState) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &in); err != nil {
 		return err
 	}
-	*m = MemberState{WorkerID{in.Name, in.Incarnation}, in.Draining, in.Attributes}
+	*m = MemberState{WorkerID{in.Name, in.Incarnation}, in.Draining, in.Attributes, in.WorkerSettings}
 	return nil
 }
 
@@ -76,6 +78,18 @@ type memberValue struct {
 	Draining    bool              `json:"draining,omitempty"`
 	Attributes  map[string]string `json:"attributes,omitempty"`
 	Cluster     uint64            `json:"cluster,omitempty"`
+	// Settings is an orchestrator.WorkerSettings. It is decoded apart from the rest, which
+	// counts even if a program of another version wrote settings that are unknown here.
+	Settings json.RawMessage `json:"settings,omitempty"`
+}
+
+// settingsValue returns the settings for a member's value; nil for the default.
+func settingsValue(s orchestrator.WorkerSettings) json.RawMessage {
+	if s.Equal(orchestrator.WorkerSettings{}) {
+		return nil
+	}
+	b, _ := json.Marshal(s) // strings and numbers never fail
+	return b
 }
 
 // Membership lists the members. A worker is a member by a key under a lease that it
@@ -172,8 +186,27 @@ func (m *Membership) read(worker string, create int64, value []byte) MemberState
 		m.logger.Warn("member value unreadable, attributes ignored", "worker", worker, "err", err)
 		return state
 	}
-	state.Draining, state.Attributes = v.Draining, v.Attributes
+	state.Draining, state.Attributes, state.Settings = v.Draining, v.Attributes, m.readSettings(worker, v.Settings)
 	return state
+}
+
+// readSettings returns the settings in a member's value. If they cannot be read, the
+// worker counts as one without settings: it must not keep the leader from its other
+// workers.
+func (m *Membership) readSettings(worker string, value json.RawMessage) orchestrator.WorkerSettings {
+	var s orchestrator.WorkerSettings
+	if len(value) == 0 {
+		return s
+	}
+	err := json.Unmarshal(value, &s)
+	if err == nil {
+		err = s.Check()
+	}
+	if err != nil {
+		m.logger.Error("member's settings invalid, worker counts as one without labels", "worker", worker, "err", err)
+		return orchestrator.WorkerSettings{}
+	}
+	return s
 }
 
 func sortMembers(members []MemberState) {
@@ -271,7 +304,7 @@ func (f *memberFeed) tell(changes []mirror.Change) error {
 		log.Info("worker left", "worker", w.Name, "incarnation", w.Incarnation)
 	}
 	for _, member := range came {
-		var opts []orchestrator.WorkerOption
+		opts := []orchestrator.WorkerOption{orchestrator.WithWorkerSettings(member.Settings)}
 		if member.Draining {
 			opts = append(opts, orchestrator.WithWorkerDraining())
 		}
@@ -286,7 +319,7 @@ func (f *memberFeed) tell(changes []mirror.Change) error {
 func (f *memberFeed) tellAll() error {
 	var workers []orchestrator.Worker[WorkerID]
 	for _, member := range f.cache.list() {
-		workers = append(workers, orchestrator.Worker[WorkerID]{Name: member.WorkerID, Draining: member.Draining})
+		workers = append(workers, orchestrator.NewWorker(member.WorkerID, member.Draining, member.Settings))
 	}
 	return f.o.UpdateWorkers(workers)
 }

@@ -1,10 +1,13 @@
 package etcd_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -85,6 +88,59 @@ func TestE4_MembersShowTheirAttributes(t *testing.T) {
 	require.Equal(t, []etcd.MemberState{{WorkerID: joined, Attributes: map[string]string{"zone": "x"}}}, list)
 }
 
+func TestP10_MembersHaveSettings(t *testing.T) {
+	s := newStage(t)
+	w, err := worker.New(func(context.Context, string) error { return nil }, worker.WithLease(5*time.Second, time.Second))
+	require.NoError(t, err)
+	settings := orchestrator.WorkerSettings{Zone: "east", Labels: []string{"gpu", "disk=ssd"}, Share: 2, MaxTasks: 9}
+	given := settings
+	given.Labels = slices.Clone(settings.Labels)
+	m, err := etcd.NewMember(s.client, "a", w, etcd.WithSettings(given))
+	require.NoError(t, err)
+	given.Labels[0] = "tpu" // the labels were copied
+	a := s.runMember("a", w, m).joined()
+
+	// A member of another program counts without the settings that cannot be read.
+	bad := make(map[etcd.WorkerID]string)
+	for name, value := range map[string]string{
+		"b": `{"settings":{"zone":"west","labels":["!gpu"]},"draining":true}`,
+		"c": `{"settings":{"labels":"gpu"},"draining":true}`,
+		"d": `{"settings":7,"draining":true}`,
+		"e": `{"settings":{"labels":["` + strings.Repeat("x", 257) + `"]},"draining":true}`,
+	} {
+		id, _ := join(t, s.client, name, value)
+		bad[id] = name
+	}
+	f, _ := join(t, s.client, "f", `{"settings":{"zone":"west","later":{"x":1}},"later":true}`)
+
+	var logs bytes.Buffer
+	members, err := etcd.NewMembership(s.client, etcd.WithLogger(slog.New(slog.NewTextHandler(&logs, nil))))
+	require.NoError(t, err)
+	list, err := members.List(t.Context())
+	require.NoError(t, err)
+	require.Len(t, list, 6)
+	for _, m := range list {
+		switch {
+		case bad[m.WorkerID] != "":
+			require.Equal(t, etcd.MemberState{WorkerID: m.WorkerID, Draining: true}, m)
+			require.Contains(t, logs.String(), `level=ERROR msg="member's settings invalid, worker counts as one without labels" worker=`+m.Name)
+		case m.WorkerID == a:
+			require.Equal(t, settings, m.Settings)
+		default:
+			require.Equal(t, etcd.MemberState{WorkerID: f, Settings: orchestrator.WorkerSettings{Zone: "west"}}, m)
+		}
+	}
+	k := stand(t, s.client, "leader")
+	o := newTold()
+	require.NoError(t, members.Feed(t.Context(), k.elected(), o))
+	require.Equal(t, settings, o.settings[a])
+	require.Len(t, o.workers, 6)
+
+	_, err = etcd.NewMember(s.client, "a", w, etcd.WithSettings(orchestrator.WorkerSettings{MaxTasks: -1}))
+	require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	require.ErrorContains(t, err, "WithSettings")
+}
+
 func TestE4_ListAndWatch(t *testing.T) {
 	c := startEtcd(t)
 	r := newRegistry(t, c)
@@ -130,11 +186,13 @@ func TestE4_WorkerIsItsName(t *testing.T) {
 func TestMemberState_InJSON(t *testing.T) {
 	m := etcd.MemberState{
 		WorkerID: etcd.WorkerID{Name: "w", Incarnation: 7}, Draining: true,
-		Attributes: map[string]string{"zone": "a"},
+		Attributes: map[string]string{"version": "a"},
+		Settings:   orchestrator.WorkerSettings{Zone: "east", Labels: []string{"gpu"}, Share: 2, MaxTasks: 9},
 	}
 	text, err := json.Marshal(m)
 	require.NoError(t, err)
-	require.JSONEq(t, `{"name": "w", "incarnation": 7, "draining": true, "attributes": {"zone": "a"}}`, string(text))
+	require.JSONEq(t, `{"name": "w", "incarnation": 7, "draining": true, "attributes": {"version": "a"},
+		"zone": "east", "labels": ["gpu"], "share": 2, "max_tasks": 9}`, string(text))
 	var read etcd.MemberState
 	require.NoError(t, json.Unmarshal(text, &read))
 	require.Equal(t, m, read)
@@ -145,13 +203,18 @@ type told struct {
 	mu      sync.Mutex
 	tasks   map[string]int
 	workers map[etcd.WorkerID]bool // value: draining
-	calls   []string
-	fail    error
-	changed chan struct{}
+	// settings has those that UpdateWorkers was given.
+	settings map[etcd.WorkerID]orchestrator.WorkerSettings
+	calls    []string
+	fail     error
+	changed  chan struct{}
 }
 
 func newTold() *told {
-	return &told{tasks: make(map[string]int), workers: make(map[etcd.WorkerID]bool), changed: make(chan struct{}, 1)}
+	return &told{
+		tasks: make(map[string]int), workers: make(map[etcd.WorkerID]bool),
+		settings: make(map[etcd.WorkerID]orchestrator.WorkerSettings), changed: make(chan struct{}, 1),
+	}
 }
 
 func (o *told) note(format string, args ...any) {
@@ -194,6 +257,7 @@ func (o *told) UpdateWorkers(workers []orchestrator.Worker[etcd.WorkerID]) error
 	clear(o.workers)
 	for _, w := range workers {
 		o.workers[w.Name] = w.Draining
+		o.settings[w.Name] = w.Settings()
 	}
 	o.note("workers %d", len(workers))
 	return o.fail
@@ -202,7 +266,7 @@ func (o *told) UpdateWorkers(workers []orchestrator.Worker[etcd.WorkerID]) error
 func (o *told) AddWorker(name etcd.WorkerID, opts ...orchestrator.WorkerOption) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.workers[name] = len(opts) > 0
+	o.workers[name] = len(opts) > 1 // options are opaque; the first one has the settings
 	o.note("add %s %d", name, name.Incarnation)
 	return o.fail
 }

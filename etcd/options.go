@@ -188,6 +188,7 @@ type memberSettings struct {
 // memberOptions holds the options that only members have.
 type memberOptions struct {
 	attributes map[string]string
+	placement  orchestrator.WorkerSettings
 }
 
 type memberOption func(*memberSettings)
@@ -201,6 +202,20 @@ func (f option) applyMember(s *memberSettings) { f(&s.settings) }
 // copied. By default there are no attributes.
 func WithAttributes(attributes map[string]string) MemberOption {
 	return memberOption(func(s *memberSettings) { s.attributes = maps.Clone(attributes) })
+}
+
+// WithSettings sets the zone, the labels, the share and the limit of the worker, with which
+// the leader places tasks. To change them, make another Member: the leader takes those of
+// the present membership. The default is no labels, the zone with the empty name, a share
+// of 1 and no limit.
+func WithSettings(w orchestrator.WorkerSettings) MemberOption {
+	w.Labels = slices.Clone(w.Labels)
+	return memberOption(func(s *memberSettings) {
+		if err := w.Check(); err != nil {
+			s.problems = append(s.problems, fmt.Errorf("WithSettings: %w", err))
+		}
+		s.placement = w
+	})
 }
 
 // newMemberSettings applies the options. It reports all invalid arguments and

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -146,7 +147,9 @@ func TestE1_ReadableWithEtcdctl(t *testing.T) {
 	r := newRegistry(t, c)
 	_, err := r.Create(t.Context(), etcd.Item{
 		Name: "poll eu/west", Content: []byte("https://example.com"),
-		Settings: orchestrator.TaskSettings{Instances: 2, Handoff: orchestrator.StopThenStart},
+		Settings: orchestrator.TaskSettings{
+			Instances: 2, Handoff: orchestrator.StopThenStart, Requires: []string{"gpu", "!spot"}, MaxPerZone: 1, Weight: 3,
+		},
 	})
 	require.NoError(t, err)
 	_, err = r.Create(t.Context(), etcd.Item{Name: "plain"})
@@ -164,7 +167,7 @@ func TestE1_ReadableWithEtcdctl(t *testing.T) {
 		"/work/format orchestrator 1",
 		"/work/registry/plain ",
 		"/work/registry/poll%20eu%2Fwest https://example.com",
-		`/work/tasks/poll%20eu%2Fwest {"instances":2,"handoff":"stop then start"}`,
+		`/work/tasks/poll%20eu%2Fwest {"instances":2,"handoff":"stop then start","requires":["gpu","!spot"],"max_per_zone":1,"weight":3}`,
 	}, lines)
 }
 
@@ -361,6 +364,9 @@ func TestE3_SettingsInJSON(t *testing.T) {
 		`{"instances":3,"later":true}`:   {Instances: 3},
 		`{"handoff":"start then stop"}`:  {Instances: 1, Handoff: orchestrator.StartThenStop},
 		`{"handoff":"default"}`:          {Instances: 1},
+		`{"requires":["b","a","b"]}`:     {Instances: 1, Requires: []string{"a", "b"}},
+		`{"requires":[""]}`:              {Instances: 7},
+		`{"weight":-1}`:                  {Instances: 7},
 		`{"instances":-1}`:               {Instances: 7},
 		`{"handoff":"any way you like"}`: {Instances: 7},
 		`two`:                            {Instances: 7},
@@ -433,11 +439,11 @@ func TestE3_Watch(t *testing.T) {
 	item, err := r.Create(t.Context(), etcd.Item{Name: "a", Settings: orchestrator.TaskSettings{Instances: 2}})
 	require.NoError(t, err)
 	h.until(t, func(m map[string]etcd.ItemChange) bool {
-		return m["a"] == etcd.ItemChange{Name: "a", Revision: item.Revision, Settings: item.Settings}
+		return reflect.DeepEqual(m["a"], etcd.ItemChange{Name: "a", Revision: item.Revision, Settings: item.Settings})
 	})
 	require.NoError(t, r.Configure(t.Context(), "a", orchestrator.TaskSettings{}))
 	h.until(t, func(m map[string]etcd.ItemChange) bool {
-		return m["a"].Settings == orchestrator.TaskSettings{Instances: 1}
+		return m["a"].Settings.Equal(orchestrator.TaskSettings{Instances: 1})
 	})
 
 	// Values that other programs write are ignored if they are invalid.

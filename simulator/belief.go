@@ -54,6 +54,8 @@ type workerBelief struct {
 	mayRun    map[string]bool // the tasks that it may run
 	sentSince map[string]bool // those of them sent since its last answer
 	everSeen  map[string]bool // the tasks listed by it or sent to it since it became a member
+	planned   map[string]bool // the tasks that it was known to run when the plan was made
+	held      map[string]bool // the tasks that it may have run then
 
 	lateAnswer *call // a late answer, which the next term uses
 

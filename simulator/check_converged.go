@@ -132,6 +132,8 @@ type finalTerms struct {
 	// for. waitedForLoss counts the terms with a worker still to be declared lost, and
 	// waitedForPause those with a pause.
 	spent, waitedForLoss, waitedForPause int
+	// waitedForEvictions counts the terms that held evictions.
+	waitedForEvictions int
 	// unheard counts, by worker, the consecutive terms in which it could answer but was
 	// not heard.
 	unheard map[string]int
@@ -170,7 +172,9 @@ func (ft *finalTerms) next() {
 
 // waits reports whether the last term had to wait for a worker or for the end of a
 // pause.
-func (ft *finalTerms) waits() bool { return ft.waitsForWorkers() || ft.waitsForPauses() }
+func (ft *finalTerms) waits() bool {
+	return ft.waitsForWorkers() || ft.waitsForPauses() || ft.waitsForEvictions()
+}
 
 // waitsForWorkers reports whether some worker is still to be listed or to be
 // declared lost. It waits as long as the latter takes, and fails the run if either
@@ -302,6 +306,10 @@ func (ft *finalTerms) silent() bool {
 func (ft *finalTerms) check() {
 	w := ft.w
 	if w.violated() {
+		return
+	}
+	if w.rules.some() {
+		ft.checkPlaced()
 		return
 	}
 	open, least, most := 0, 0, 0

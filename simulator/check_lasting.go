@@ -237,7 +237,19 @@ func (lt *lastingTerms) openWorkers() []*member {
 
 // lacks reports whether a task is healthy and runs on fewer workers than it could.
 func (lt *lastingTerms) lacks(task string, open int) bool {
+	if lt.w.rules.some() {
+		want := lt.w.tasks[task].Instances
+		return lt.isHealthy(task) && len(lt.w.cluster.Running(task)) < want && lt.hasPlace(task, "")
+	}
 	return lt.isHealthy(task) && len(lt.w.cluster.Running(task)) < min(lt.w.tasks[task].Instances, open)
+}
+
+// hasPlace reports whether a healthy worker without a limit could take a task that another
+// one gives up, or that is missing if from is "".
+func (lt *lastingTerms) hasPlace(task, from string) bool {
+	return slices.ContainsFunc(lt.openWorkers(), func(m *member) bool {
+		return m.settings.MaxTasks == 0 && lt.admits(m, task, from)
+	})
 }
 
 // checkMissing checks that no healthy task is missing for long.
@@ -277,13 +289,16 @@ func (lt *lastingTerms) notConverged() string {
 			continue
 		}
 		for _, task := range w.cluster.RunsOn(name) {
-			if lt.isHealthy(task) && w.tasks[task].Instances <= len(open) {
+			if lt.isHealthy(task) && w.tasks[task].Instances <= len(open) && (!w.rules.some() || lt.hasPlace(task, name)) {
 				return fmt.Sprintf("%s drains, and still runs %s, which could run on %d healthy workers", name, task, len(open))
 			}
 		}
 	}
 	if len(open) == 2 && (slices.Contains(w.lasting, PoisonTask) || slices.Contains(w.lasting, HangingTask)) {
 		return "" // a faulty task cannot be told from a faulty worker: it runs on the other one
+	}
+	if w.rules.some() {
+		return "" // a task that cannot be started may have the room of another one
 	}
 	return lt.uneven(open)
 }
@@ -348,8 +363,8 @@ func (lt *lastingTerms) checkSteady() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(lt.openWorkers()) < 3 || w.Concurrency < len(w.members) || w.maxPause < steadyFor*w.Timeout {
-		return // a hanging call blocks all others, or is soon tried again
+	if len(lt.openWorkers()) < 3 || w.Concurrency < len(w.members) || w.maxPause < steadyFor*w.Timeout || w.rules.some() {
+		return // a hanging call blocks all others, or is soon tried again; rules leave a task few workers
 	}
 	w.report.LongTerms, w.report.Churn = max(w.report.LongTerms, long), max(w.report.Churn, moves)
 	if long > longAtMost || moves > movesAtMost {

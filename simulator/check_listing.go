@@ -73,6 +73,7 @@ func (r *review) missing() []*workerBelief {
 // recordCopies keeps the beliefs on which the plan is based.
 func (r *review) recordCopies() {
 	for name, wb := range r.l.belief.workers {
+		wb.planned, wb.held = maps.Clone(wb.reported), maps.Clone(wb.mayRun)
 		for task := range wb.mayRun {
 			switch {
 			case wb.frozen():

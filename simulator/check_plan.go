@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -117,7 +118,7 @@ func (r *review) reasonable(c *orchestrator.Change[string, string]) bool {
 	case orchestrator.ChangeKind{Op: orchestrator.Move, Reason: orchestrator.ReasonRebalance}:
 		return !drains
 	}
-	return false
+	return c.Kind.Op == orchestrator.Move && !drains && r.reasonableEviction(c)
 }
 
 // callKey identifies the call of a CallError.
@@ -299,6 +300,10 @@ func (r *review) checkPredicted() {
 			return // the pause may have ended in the meantime
 		}
 	}
+	isHeld := func(p orchestrator.Waiting[string, string]) bool { return p.Reason == orchestrator.ReasonEvictionHeld }
+	if slices.ContainsFunc(f.plan.Waiting, isHeld) != slices.ContainsFunc(r.plan.Waiting, isHeld) {
+		return // evictions have been held long enough in the meantime
+	}
 	r.w.report.PlansCompared++
 	did, predicted := r.plan.Changes, f.plan.Changes
 	if !slices.EqualFunc(did, predicted, func(a, b orchestrator.Change[string, string]) bool {
@@ -306,7 +311,7 @@ func (r *review) checkPredicted() {
 	}) {
 		r.fail(Predicted, "Plan had %d changes, and the term after it %d or other ones, though all workers answered the same", len(predicted), len(did))
 	}
-	if waiting := slices.DeleteFunc(slices.Clone(r.plan.Waiting), ofOutcome); !slices.Equal(waiting, f.plan.Waiting) {
+	if waiting := slices.DeleteFunc(slices.Clone(r.plan.Waiting), ofOutcome); !reflect.DeepEqual(waiting, f.plan.Waiting) {
 		r.fail(Predicted, "Plan had %v waiting, and the term after it %v", f.plan.Waiting, waiting)
 	}
 }
@@ -328,7 +333,7 @@ func (l *leader) dryRun(ctx context.Context) {
 		return
 	}
 	for _, p := range v.workers {
-		l.require(o.AddWorker(p.name))
+		l.require(o.AddWorker(p.name, orchestrator.WithWorkerSettings(p.settings)))
 	}
 	l.require(o.UpdateTasks(slices.Collect(maps.Values(v.tasks))))
 	_ = o.NextTerm(ctx)

@@ -160,6 +160,7 @@ func (r *review) check() {
 	r.applyListing()
 	r.checkRecorded()
 	r.checkPlan()
+	r.checkPlacement()
 	r.checkPrompt()
 	r.checkPredicted()
 	r.checkStops()

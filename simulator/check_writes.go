@@ -43,6 +43,9 @@ func (r *review) checkStart(c *call, wb *workerBelief) {
 	if back && !r.stopped[writeKey{c.task, c.worker}] {
 		r.fail(Planned, "%s was given back to %s, where it had not been stopped", c.task, c.worker)
 	}
+	if !back {
+		r.checkRules(c, wb, change)
+	}
 	if wb.mayRun[c.task] {
 		return // the worker may run it already
 	}

@@ -79,6 +79,17 @@
 // leaders first run a term with WithDryRun. It must write nothing and its calls must
 // carry no term.
 //
+// # Rules of placement
+//
+// Four runs in ten have rules: some workers have zones, labels, shares and limits, and some
+// tasks require labels or limit their copies in a zone. Workers register again with other
+// settings, or most of them without labels. Each start is compared with the rules as the
+// leader knows them (P10), counting what silent workers may run and what has not stopped. A
+// move inside a zone is allowed even if the zone has too many copies. The simulator checks
+// that labels that would evict too much evict nothing for five minutes, that each copy that
+// should leave moves or is named (P11), and that the causes of what has no place add up
+// (P12). At the end of a run, as many instances must run as open workers could run together.
+//
 // # While faults last
 //
 // After enough terms, all faults but the lasting ones end. If there are lasting
@@ -108,6 +119,11 @@
 //   - Plan called from another goroutine during Run: leaders that use Run do not
 //     call Plan.
 //   - That a plan needs the fewest starts: package rebalance proves that.
+//   - Weights of tasks (P17 to P20), and the spread over zones if a task does not limit it
+//     (P13): at the end the planner judges it, whose next plan must be empty.
+//   - In runs with rules: that tasks make room for a suspect; that while faults last the
+//     spread is even, that few terms are long, or that a worker with a limit gets its tasks
+//     in time.
 //   - Pinned jobs (C8): no worker of a run pins anything.
 //   - The order in which failed tasks are tried again, and when failures are
 //     forgotten: both depend on the implementation. Pauses are checked to grow and

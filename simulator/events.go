@@ -72,11 +72,22 @@ const (
 	NewTask
 	// DropTask removes a task.
 	DropTask
-	// Redefinition changes the number of instances of a task, or its handoff.
+	// Redefinition changes the number of instances of a task, its handoff, or its rules.
 	Redefinition
+	// Relabel makes a worker register again with another zone, other labels, another share
+	// or another limit.
+	Relabel
+	// LabelLoss makes most workers register again without labels, for a while.
+	LabelLoss
+	// ZoneChange moves some workers to one zone, which may be new.
+	ZoneChange
 
 	events // the number of events
 )
+
+// firstRuleEvent is the first of the events that need rules of placement. Their weights are
+// drawn separately, so that other draws stay the same.
+const firstRuleEvent = Relabel
 
 // String returns the name of the constant.
 func (e Event) String() string {
@@ -84,6 +95,7 @@ func (e Event) String() string {
 		"Crash", "RestartEmpty", "RestartWithTasks", "SelfFencing", "LeaseCut", "LeaseOneWay", "Partition",
 		"OneWayPartition", "Isolation", "Slowness", "SlowLists", "FalseLists", "BrokenWorker", "HangingWorker",
 		"PoisonTask", "HangingTask", "StuckTask", "Outage", "Deposition", "LeaderCrash", "Deploy", "Join", "Leave", "Drain", "NewTask", "DropTask", "Redefinition",
+		"Relabel", "LabelLoss", "ZoneChange",
 	}
 	if e >= 0 && e < events {
 		return names[e]
@@ -100,6 +112,8 @@ func (e Event) weight() float64 {
 		return 0.5
 	case Outage:
 		return 0.2
+	case LabelLoss, ZoneChange:
+		return 0.3
 	case Crash, Deposition, Redefinition:
 		return 1.5
 	}
@@ -113,6 +127,12 @@ func (e Event) possible(s *setup) bool {
 		return s.Membership != Grace
 	case FalseLists:
 		return !s.truthful
+	case Relabel:
+		return s.rules.some()
+	case LabelLoss:
+		return s.rules.labels
+	case ZoneChange:
+		return s.rules.zones > 0
 	}
 	return true
 }
@@ -155,6 +175,8 @@ func (w *world) trigger(kind Event, rnd *random) {
 		w.changeMembers(kind, m, lasts, rnd)
 	case PoisonTask, HangingTask, StuckTask, NewTask, DropTask, Redefinition:
 		w.changeTasks(kind, lasts, rnd)
+	case Relabel, LabelLoss, ZoneChange:
+		w.changeSettings(kind, m, lasts, rnd)
 	case Outage:
 		w.recordEvent(kind, "for %v", lasts)
 		w.mu.Lock()
@@ -427,6 +449,7 @@ func (w *world) newTask(name string, rnd *random) orchestrator.Task[string] {
 	if w.overlaps {
 		task.Handoff = choose(rnd, orchestrator.HandoffDefault, orchestrator.StopThenStart, orchestrator.StartThenStop)
 	}
+	w.addTaskRules(&task)
 	return task
 }
 
@@ -438,5 +461,12 @@ func (w *world) define(task orchestrator.Task[string]) {
 }
 
 func describe(task orchestrator.Task[string]) string {
-	return fmt.Sprintf("%s is expected %d times, handoff %v", task.Name, cmp.Or(task.Instances, 1), task.Handoff)
+	text := fmt.Sprintf("%s is expected %d times, handoff %v", task.Name, cmp.Or(task.Instances, 1), task.Handoff)
+	if len(task.Requires) > 0 {
+		text += fmt.Sprintf(", requires %v", task.Requires)
+	}
+	if task.MaxPerZone != 0 {
+		text += fmt.Sprintf(", at most %d in a zone", task.MaxPerZone)
+	}
+	return text
 }

@@ -58,6 +58,9 @@ type leader struct {
 	isPlanning  bool                // a Plan is under way
 	predicted   *prediction         // what the next term should do
 	lastTerm    span                // the latest term, from its beginning to its end
+
+	storm        time.Time // since when labels would evict too much; zero: they do not
+	stormChecked time.Time // the latest term that was checked for that
 }
 
 // intent is the intent of a leader when it started a task on a worker.
@@ -130,8 +133,9 @@ func (w *world) elect() *leader {
 		l.serial++
 		draining := w.workers[name].draining
 		l.sessions[name] = w.workers[name].session
-		v.workers = append(v.workers, expectedWorker{name, l.serial, draining})
-		workers = append(workers, orchestrator.Worker[string]{Name: name})
+		settings := w.workers[name].settings
+		v.workers = append(v.workers, expectedWorker{name, l.serial, draining, settings})
+		workers = append(workers, orchestrator.NewWorker(name, false, settings))
 	}
 	l.views = []view{v}
 	w.note(worldLane, "leader %d is elected, epoch %d; members %v", l.number, l.epoch, w.members)
@@ -283,6 +287,7 @@ type expectedWorker struct {
 	name     string
 	serial   uint64
 	draining bool
+	settings orchestrator.WorkerSettings
 }
 
 // viewAt returns what the leader expected at a moment.
@@ -311,6 +316,8 @@ type change struct {
 	worker             string
 	session            int // with joins
 	joins, leaves      bool
+	redefines          bool                        // it registers again
+	settings           orchestrator.WorkerSettings // with joins and redefines
 	drains, undrains   bool
 	task               orchestrator.Task[string]
 	defines, undefines bool
@@ -346,7 +353,7 @@ func (l *leader) apply(c change) {
 	switch {
 	case c.joins && at < 0:
 		l.serial++
-		v.workers = append(v.workers, expectedWorker{name: c.worker, serial: l.serial})
+		v.workers = append(v.workers, expectedWorker{name: c.worker, serial: l.serial, settings: c.settings})
 		l.sessions[c.worker] = c.session
 	case c.leaves && at >= 0:
 		was := v.workers[at]
@@ -354,11 +361,15 @@ func (l *leader) apply(c change) {
 		if w.workers[c.worker].alive {
 			l.lost[c.worker] = append(l.lost[c.worker], span{since: v.at, serial: was.serial})
 		}
+	case c.redefines && at >= 0:
+		v.changed = !v.workers[at].settings.Equal(c.settings)
+		v.workers[at].settings = c.settings
 	case (c.drains || c.undrains) && at >= 0:
 		v.changed = v.workers[at].draining != c.drains
 		v.workers[at].draining = c.drains
 	case c.defines:
-		v.changed = v.tasks[c.task.Name] != c.task
+		before, known := v.tasks[c.task.Name]
+		v.changed = !known || !before.Settings().Equal(c.task.Settings())
 		v.tasks[c.task.Name] = c.task
 	case c.undefines:
 		_, v.changed = v.tasks[c.task.Name]
@@ -369,14 +380,18 @@ func (l *leader) apply(c change) {
 	l.views = append(l.views, v)
 	w.note(worldLane, "leader %d learns: %s", l.number, c)
 	w.mu.Unlock()
-	l.forward(c)
+	l.forward(c, at >= 0)
 }
 
-// forward passes a change on to the orchestrator.
-func (l *leader) forward(c change) {
+// forward passes a change on to the orchestrator. known: its worker is a member.
+func (l *leader) forward(c change, known bool) {
 	switch {
 	case c.joins:
-		l.require(l.o.AddWorker(c.worker))
+		l.require(l.o.AddWorker(c.worker, orchestrator.WithWorkerSettings(c.settings)))
+	case c.redefines:
+		if known { // otherwise it has left
+			l.require(l.o.AddWorker(c.worker, orchestrator.WithWorkerSettings(c.settings)))
+		}
 	case c.leaves:
 		l.o.RemoveWorker(c.worker)
 	case c.drains:
@@ -384,7 +399,7 @@ func (l *leader) forward(c change) {
 	case c.undrains:
 		_ = l.o.UndrainWorker(c.worker)
 	case c.defines:
-		l.require(l.o.AddTask(c.task.Name, orchestrator.WithTaskInstances(c.task.Instances), orchestrator.WithHandoff(c.task.Handoff)))
+		l.require(l.o.AddTask(c.task.Name, orchestrator.WithTaskSettings(c.task.Settings())))
 	case c.undefines:
 		l.o.RemoveTask(c.task.Name)
 	}
@@ -394,7 +409,9 @@ func (l *leader) forward(c change) {
 func (c change) String() string {
 	switch {
 	case c.joins:
-		return c.worker + " joins"
+		return c.worker + " joins" + describeSettings(c.settings)
+	case c.redefines:
+		return c.worker + " registers again" + describeSettings(c.settings)
 	case c.leaves:
 		return c.worker + " leaves"
 	case c.drains:

@@ -29,8 +29,9 @@ type member struct {
 	session    int // counts its memberships
 	registered bool
 	draining   bool
-	highest    orchestrator.Term // the highest term that reached this process
-	restoring  bool              // it is starting the tasks in memory
+	settings   orchestrator.WorkerSettings // of its next registration too
+	highest    orchestrator.Term           // the highest term that reached this process
+	restoring  bool                        // it is starting the tasks in memory
 	joined     time.Time
 	crashed    time.Time
 	lastRan    []string   // the tasks that ran when it crashed
@@ -114,7 +115,7 @@ func (w *world) register(m *member) {
 	m.lease++
 	w.members = append(w.members, m.name)
 	w.mu.Unlock()
-	w.publish(change{worker: m.name, joins: true, session: m.session})
+	w.publish(change{worker: m.name, joins: true, session: m.session, settings: m.settings})
 }
 
 // unregister removes a worker from the members.

@@ -45,6 +45,10 @@ type Report struct {
 	Plans, PlansCompared int
 	// DryRuns counts the terms with orchestrator.WithDryRun.
 	DryRuns int
+	// Evictions counts the moves that a rule of placement requires, EvictionsHeld the copies
+	// that stayed because too many would move, by term, and CausesChecked the entries with
+	// causes of what has no place.
+	Evictions, EvictionsHeld, CausesChecked int
 	// Faults counts the faults by name: a communicatortest.FaultKind for a single
 	// call, an [Event] for everything else.
 	Faults map[string]int
@@ -86,6 +90,9 @@ func (r *Report) Add(other *Report) {
 	r.PlansCompared += other.PlansCompared
 	r.DryRuns += other.DryRuns
 	r.Refused += other.Refused
+	r.Evictions += other.Evictions
+	r.EvictionsHeld += other.EvictionsHeld
+	r.CausesChecked += other.CausesChecked
 	r.VirtualTime += other.VirtualTime
 	r.LongestTerm = max(r.LongestTerm, other.LongestTerm)
 	r.TermsToSettle = max(r.TermsToSettle, other.TermsToSettle)
@@ -117,6 +124,8 @@ func (r *Report) String() string {
 	line("  healthy moves", r.Churn)
 	line("  stopped in an outage", r.OutageStops)
 	line("writes refused by a fence", r.Refused)
+	line("evictions, and held", fmt.Sprintf("%d, %d", r.Evictions, r.EvictionsHeld))
+	line("causes of no place", r.CausesChecked)
 	for _, cause := range slices.Sorted(maps.Keys(r.Overlaps)) {
 		line("overlap: "+string(cause), r.Overlaps[cause])
 	}
@@ -162,6 +171,10 @@ const (
 	// Prompt: Run begins a term soon after each change, including a change during a
 	// term, and returns the cause of its end (T14).
 	Prompt Invariant = "prompt"
+	// Ruled: no start breaks Requires, MaxPerZone or MaxTasks, counting what silent workers
+	// may run and what failed to stop. Labels that would evict too much evict nothing for
+	// five minutes (P10, P11).
+	Ruled Invariant = "ruled"
 	// Budgeted: a plan has no more moves than the budget allows (T10).
 	Budgeted Invariant = "budgeted"
 	// Ordered: the second half of a move follows the acknowledged first. A task that

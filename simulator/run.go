@@ -197,6 +197,7 @@ func newWorld(p setup) (*world, error) {
 		name := fmt.Sprint("w", i+1)
 		w.names = append(w.names, name)
 		w.workers[name] = &member{name: name, index: i}
+		w.drawSettings(w.workers[name])
 	}
 	return w, nil
 }

@@ -28,6 +28,12 @@ func TestRun_EverythingHappens(t *testing.T) {
 	for kind := simulator.Crash; kind <= simulator.Redefinition; kind++ {
 		require.Greater(t, total.Faults[kind.String()], often, "%v", kind)
 	}
+	for kind := simulator.Relabel; kind <= simulator.ZoneChange; kind++ { // in runs with rules
+		require.Greater(t, total.Faults[kind.String()], 20, "%v", kind)
+	}
+	require.Greater(t, total.Evictions, often)
+	require.Greater(t, total.EvictionsHeld, often)
+	require.Greater(t, total.CausesChecked, often)
 	for _, fault := range []string{
 		"false list", "slow to be ready", "slow to stop",
 		"start of a poison task refused", "start refused by a broken worker", "start refused in an outage",
@@ -70,7 +76,7 @@ func TestRun_Exclusive(t *testing.T) {
 // Fixed settings are not drawn.
 func TestRun_Settings(t *testing.T) {
 	all := make([]simulator.Event, 0)
-	for kind := simulator.Crash; kind <= simulator.Redefinition; kind++ {
+	for kind := simulator.Crash; kind <= simulator.ZoneChange; kind++ {
 		all = append(all, kind)
 	}
 	report, err := simulator.Run(t, 1, simulator.Settings{
@@ -84,11 +90,11 @@ func TestRun_Settings(t *testing.T) {
 	}
 
 	_, err = simulator.Run(t, 1, simulator.Settings{
-		Terms: -1, Workers: 257, Tasks: -1, Timeout: time.Millisecond, Grace: time.Second, MaxMoves: -3, Membership: 9,
+		Terms: -1, Workers: 257, Tasks: -1, Timeout: time.Millisecond, Grace: time.Second, MaxMoves: -3, Membership: 9, Rules: 3,
 		Network: &communicatortest.Schedule{Span: 1, Partition: 2},
 	})
 	require.ErrorIs(t, err, orchestrator.ErrInvalid)
-	for _, field := range []string{"Terms", "Workers", "Tasks", "Timeout", "Grace", "MaxMoves", "Membership", "Partition"} {
+	for _, field := range []string{"Terms", "Workers", "Tasks", "Timeout", "Grace", "MaxMoves", "Membership", "Rules", "Partition"} {
 		require.ErrorContains(t, err, field)
 	}
 }

@@ -40,6 +40,9 @@ type Settings struct {
 	MaxMoves int
 	// Concurrency is the value of orchestrator.WithConcurrency. 0 means drawn.
 	Concurrency int
+	// Rules determines whether workers have zones, labels, shares and limits, and tasks the
+	// rules that refer to them.
+	Rules Rules
 
 	// Network determines the faults of single calls. Its seed and its latencies are
 	// always drawn. Nil means drawn.
@@ -97,6 +100,18 @@ func (m Membership) String() string {
 	return fmt.Sprintf("Membership(%d)", uint8(m))
 }
 
+// Rules determines whether there are rules of placement.
+type Rules uint8
+
+const (
+	// RulesDrawn leaves the choice to the seed: four runs in ten have rules.
+	RulesDrawn Rules = iota
+	// NoRules: all workers and tasks have the zero value of the settings.
+	NoRules
+	// WithRules: at least one kind of rule is used.
+	WithRules
+)
+
 // check returns all errors in the settings.
 func (s *Settings) check() error {
 	var errs []error
@@ -109,6 +124,7 @@ func (s *Settings) check() error {
 	within("Workers", s.Workers, 0, maxWorkers)
 	within("Tasks", s.Tasks, 0, 1000)
 	within("Membership", int(s.Membership), int(Drawn), int(Grace))
+	within("Rules", int(s.Rules), int(RulesDrawn), int(WithRules))
 	within("MaxMoves", s.MaxMoves, NoMoves, 1_000_000)
 	within("Concurrency", s.Concurrency, 0, 1_000_000)
 	if s.Timeout != 0 && (s.Timeout < time.Second || s.Timeout > time.Hour) {
@@ -153,12 +169,17 @@ type setup struct {
 	callsPlan  bool    // leaders sometimes call Plan
 	maxPause   time.Duration
 	shuffle    uint64 // WithSeed
+	rules      ruleKinds
 }
 
 // String describes a setup in one line.
 func (s *setup) String() string {
-	return fmt.Sprintf("%v; timeout %v, grace %v, handoff %v, max moves %d, max loss %v, concurrency %d, Applier %v, Run %v, a term every %v",
+	text := fmt.Sprintf("%v; timeout %v, grace %v, handoff %v, max moves %d, max loss %v, concurrency %d, Applier %v, Run %v, a term every %v",
 		s.Membership, s.Timeout, s.Grace, s.Handoff, s.maxMoves, s.maxLoss, s.Concurrency, s.applier, s.usesRun, s.tick)
+	if s.rules.some() {
+		text += fmt.Sprintf(", rules %+v", s.rules)
+	}
+	return text
 }
 
 // draw returns a setup with every open setting drawn.
@@ -198,6 +219,7 @@ func draw(seed uint64, s Settings) setup {
 	p.drawFaults(&rnd)
 	p.drawFleet(&s)
 	p.drawLasting()
+	p.drawRules()
 	rest := newRandom(seed, "peek") // drawn separately, so that other draws stay the same
 	p.callsPlan = rest.chance(0.3)
 	p.shuffle = rest.next() % 5
@@ -238,13 +260,12 @@ func (s *setup) drawDurations(rnd *random) {
 // drawFaults draws the odds of each fault. Most kinds are left out of most runs, because
 // frequent faults hide rare ones.
 func (s *setup) drawFaults(rnd *random) {
-	for i := range s.weights {
-		kind := Event(i)
+	for kind := range firstRuleEvent {
 		weight := kind.weight() * choose(rnd, 0.0, 0.3, 1, 1, 3)
 		if slices.Contains(s.Without, kind) || !kind.possible(s) {
 			weight = 0
 		}
-		s.weights[i] = weight
+		s.weights[kind] = weight
 	}
 	calm := rnd.chance(0.1)
 	rate := func(most float64) float64 { return rnd.unit() * most * choose(rnd, 0.0, 0.2, 1) }

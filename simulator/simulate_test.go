@@ -96,3 +96,16 @@ func TestSimulate_Regressions(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+// The same for runs with rules.
+func TestSimulate_RegressionsOfRules(t *testing.T) {
+	for _, seed := range []uint64{
+		24,   // copies without a place made an even spread look no better
+		127,  // a default cap left a copy without a place, because no copy was to move
+		302,  // a copy whose stop had failed was pinned because its labels changed too
+		1185, // the default cap of another task left a copy without a place
+	} {
+		_, err := simulator.Run(t, seed, simulator.Settings{Rules: simulator.WithRules})
+		require.NoError(t, err)
+	}
+}

@@ -22,6 +22,7 @@ import (
 // jsonTypes holds a value of every exported type that marshals to JSON.
 var jsonTypes = []any{
 	orchestrator.CallStats{},
+	orchestrator.Causes{},
 	orchestrator.Config{},
 	orchestrator.Change[string, int]{},
 	orchestrator.ChangeKind{},
@@ -31,6 +32,7 @@ var jsonTypes = []any{
 	orchestrator.Handoff(0),
 	orchestrator.Hypothesis[string, int]{},
 	orchestrator.InstanceStats{},
+	orchestrator.LabelCount{},
 	orchestrator.Op(0), orchestrator.Outcome(""),
 	orchestrator.Pause[string, int]{},
 	orchestrator.PauseKind(""),
@@ -47,6 +49,7 @@ var jsonTypes = []any{
 	orchestrator.Worker[string]{},
 	orchestrator.WorkerPlan[string]{},
 	orchestrator.WorkerReason[string]{},
+	orchestrator.WorkerSettings{},
 	orchestrator.WorkerState[string, string]{},
 	orchestrator.WorkerStats{},
 	orchestrator.Write[string]{},
@@ -173,6 +176,12 @@ func (r filler) fill(v reflect.Value) {
 	case orchestrator.Op:
 		v.SetUint(1 + r.Uint64N(4))
 		return
+	case orchestrator.TaskSettings:
+		v.Set(reflect.ValueOf(orchestrator.TaskSettings{
+			Instances: r.IntN(3), Handoff: orchestrator.Handoff(r.IntN(3)), Requires: [][]string{nil, {"gpu"}, {"!spot", "gpu"}}[r.IntN(3)],
+			MaxPerZone: r.IntN(4) - 1, Weight: r.Int64N(orchestrator.MaxWeight + 1),
+		}))
+		return
 	case orchestrator.ChangeOp:
 		v.SetString([]string{"start", "stop", "move"}[r.IntN(3)])
 		return
@@ -188,6 +197,11 @@ func (r filler) fill(v reflect.Value) {
 		v.SetFloat(r.Float64())
 	case reflect.String:
 		v.SetString(strings.ToValidUTF8(r.text[:r.IntN(len(r.text)+1)], ""))
+	case reflect.Pointer:
+		if r.IntN(2) == 0 {
+			v.Set(reflect.New(v.Type().Elem()))
+			r.fill(v.Elem())
+		}
 	case reflect.Interface: // an error
 		if r.IntN(2) == 0 {
 			v.Set(reflect.ValueOf(errors.New(r.text)))

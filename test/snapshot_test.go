@@ -155,7 +155,7 @@ func TestConfig(t *testing.T) {
 		want := orchestrator.Config{
 			CommunicatorTimeout: 10 * time.Second, Concurrency: 1024, GracePeriod: 30 * time.Second,
 			Handoff: orchestrator.StopThenStart, MaxMoves: -1, MaxLoss: 0.5, Settle: 200 * time.Millisecond,
-			Epoch: 7, MaxPause: time.Minute,
+			Epoch: 7, MaxPause: time.Minute, Band: 0.05,
 		}
 		require.Equal(t, want, f.Config())
 		stop := f.start(time.Minute)

@@ -20,6 +20,16 @@ type Tasks struct {
 	// old one.
 	StartFirst []bool
 	Wanted     int // the sum of Instances
+
+	// Class is, by task, its class, and Requires, by class, the labels that a worker must have
+	// or, after a "!", must not have; nil means none. MaxPerZone is, by task, as in package
+	// rebalance. A nil slice means that no task has the rule.
+	Class      []int32
+	Requires   [][]string
+	MaxPerZone []int32
+	weight     []int64 // nil: all are the same
+	// Still: no task moves for an even spread.
+	Still bool
 }
 
 // Expects reports whether any instance of a task is wanted.
@@ -33,6 +43,15 @@ func (t *Tasks) grow(n int) {
 	for len(t.Instances) < n {
 		t.Instances = append(t.Instances, 0)
 		t.StartFirst = append(t.StartFirst, false)
+		if t.Class != nil {
+			t.Class = append(t.Class, 0)
+		}
+		if t.MaxPerZone != nil {
+			t.MaxPerZone = append(t.MaxPerZone, 0)
+		}
+		if t.weight != nil {
+			t.weight = append(t.weight, 1)
+		}
 	}
 }
 
@@ -46,6 +65,9 @@ type Decision struct {
 	Missing    int // instances that no worker runs or holds
 	Unplaced   int // missing instances without a place
 	Held       int // instances on silent and late workers
+	// EvictionsHeld counts the copies that stay although labels forbid it, because too many
+	// do.
+	EvictionsHeld int
 }
 
 // Mark calls f with the number of every task that the decision refers to.
@@ -74,6 +96,7 @@ type Waiting struct {
 	Instances int
 	Reason    Reason
 	Worker    int32
+	Causes    *Causes // nil if no rule is set, or the instance has a place
 }
 
 // Reason is why a change is made or an instance waits.
@@ -88,6 +111,9 @@ const (
 	ReasonSurplus
 	ReasonRebalance
 	ReasonDrain
+	ReasonRequires
+	ReasonZone
+	ReasonLimit
 
 	ReasonHeld
 	ReasonNeverAnswered
@@ -96,6 +122,8 @@ const (
 	ReasonPaused
 	ReasonPinned
 	ReasonLate
+	ReasonNoPlace
+	ReasonEvictionHeld
 )
 
 // decider makes decisions. It reuses its memory from term to term.
@@ -121,11 +149,11 @@ type decider struct {
 	out      Decision
 }
 
-// leaving is a surplus copy whose stop failed. pinned: it is among the pinned tasks of
-// its worker. retry: its stop may be tried again.
+// leaving is a surplus copy whose stop failed. retry: its stop may be tried again. gone: it
+// is outside the plan.
 type leaving struct {
 	rebalance.Pair
-	pinned, retry bool
+	retry, gone bool
 }
 
 // Decide plans a term. Beside the planner's time, which package rebalance states, it
@@ -135,10 +163,12 @@ type leaving struct {
 func (f *Fleet) Decide(t *Tasks, now Moment) Decision {
 	f.grow(len(t.Instances))
 	t.grow(len(f.flags))
+	changed := f.refresh(t)
 	d := &f.decider
 	d.fleet, d.breakers, d.expect, d.now, d.cfg = f, f.breakers, t, now, &f.cfg
 	d.out, d.losses = Decision{}, nil
 	if t.Loaded {
+		d.watchStorm(changed)
 		d.decide()
 	}
 	return d.out
@@ -149,15 +179,44 @@ func (d *decider) decide() {
 	if d.frozen {
 		d.listHeld()
 	}
-	plan, err := d.planner.Plan(&d.problem)
-	if err != nil {
-		panic(fmt.Sprintf("orchestrator: the planner was given a bad problem: %v", err)) //nolint:forbidigo // an invariant is broken
+	plan := d.plan()
+	if d.expect.Still {
+		d.holdStill(&plan)
 	}
 	d.translate(&plan)
 	d.waitForLate()
 	d.trySuspects()
 	d.order()
+	d.dropWithoutRoom()
+	d.findCauses()
 	d.dropReplaced()
+}
+
+// plan calls the planner.
+func (d *decider) plan() rebalance.Plan {
+	plan, err := d.planner.Plan(&d.problem)
+	if err != nil {
+		panic(fmt.Sprintf("orchestrator: the planner was given a bad problem: %v", err)) //nolint:forbidigo // an invariant is broken
+	}
+	return plan
+}
+
+// holdStill plans again if some task moves for an even spread, with as many moves as the
+// others are, because these come first.
+func (d *decider) holdStill(plan *rebalance.Plan) {
+	moves, even := 0, 0
+	for _, c := range plan.Changes {
+		switch {
+		case c.Reason == rebalance.Rebalance:
+			even++
+		case c.From != rebalance.None && c.To != rebalance.None:
+			moves++
+		}
+	}
+	if even > 0 {
+		d.problem.MaxMoves = moves
+		*plan = d.plan()
+	}
 }
 
 // dropReplaced drops the losses of tasks that miss no instance, such as those of a start
@@ -199,7 +258,7 @@ func (d *decider) listHeld() {
 			if d.expect.Instances[task] > 0 && d.fleet.stamps[task] != round {
 				d.fleet.stamps[task] = round
 				d.out.Held++
-				d.out.Waiting = append(d.out.Waiting, Waiting{task, 1, ReasonHeld, int32(i)})
+				d.out.Waiting = append(d.out.Waiting, Waiting{Task: task, Instances: 1, Reason: ReasonHeld, Worker: int32(i)})
 			}
 		}
 	}
@@ -223,6 +282,8 @@ func (d *decider) translate(plan *rebalance.Plan) {
 			out.Reason = ReasonRebalance
 		case rebalance.Drain:
 			out.Reason = ReasonDrain
+		case rebalance.EvictLabel, rebalance.EvictZone, rebalance.EvictLimit:
+			out.Reason = evictReason(c.Reason)
 		default:
 			panic(fmt.Sprintf("orchestrator: the planner gave reason %v", c.Reason)) //nolint:forbidigo // an invariant is broken
 		}
@@ -242,12 +303,22 @@ func (d *decider) translate(plan *rebalance.Plan) {
 			w.Reason = ReasonPaused
 		case rebalance.CopyPinned:
 			w.Reason = d.stayReason(u.Task, w.Worker)
+		case rebalance.NoPlaceByRules:
+			w.Reason = ReasonNoPlace
+			if u.Worker != rebalance.None && !d.fleet.Workers[w.Worker].Draining {
+				w.Reason = d.brokenRule(u.Task, w.Worker)
+			}
 		default:
 			w.Reason = ReasonNoOtherWorker
 		}
 		if u.Worker == rebalance.None {
 			d.out.Missing += w.Instances
 			d.out.Unplaced += w.Instances
+		}
+		if last := len(d.out.Waiting) - 1; u.Worker == rebalance.None && last >= 0 && d.fleet.rules.ruled &&
+			d.out.Waiting[last].Task == w.Task && d.out.Waiting[last].Worker == handover.None {
+			d.out.Waiting[last].Instances += w.Instances // one row for each task
+			continue
 		}
 		d.out.Waiting = append(d.out.Waiting, w)
 	}
@@ -327,13 +398,23 @@ func (d *decider) waitForLate() {
 		if len(late) == 0 {
 			return false
 		}
+		if !d.lateAdmits(c.Task, late[0], after) {
+			return false
+		}
 		after[c.To]--
 		after[late[0]]++
 		d.out.Adds--
 		d.out.LowerBound--
-		d.out.Waiting = append(d.out.Waiting, Waiting{c.Task, 1, ReasonLate, late[0]})
+		d.out.Waiting = append(d.out.Waiting, Waiting{Task: c.Task, Instances: 1, Reason: ReasonLate, Worker: late[0]})
 		return true
 	})
+}
+
+// lateAdmits reports whether the labels and the limit of a worker, by index, let it take a
+// task. after is by worker.
+func (d *decider) lateAdmits(task, worker int32, after []int) bool {
+	limit := rulesOf(d.fleet.Workers[worker]).MaxTasks
+	return (limit == 0 || after[worker] < int(limit)) && d.fleet.rules.mayRun(d.expect.classOf(task), int(worker))
 }
 
 // loadsAfter returns how many tasks each worker has when the plan so far is carried
@@ -402,7 +483,7 @@ func (d *decider) stopThoseUnderWay() {
 					continue
 				}
 				if from.Draining {
-					d.out.Waiting = append(d.out.Waiting, Waiting{task, 1, ReasonNoOtherWorker, c.From})
+					d.out.Waiting = append(d.out.Waiting, Waiting{Task: task, Instances: 1, Reason: ReasonNoOtherWorker, Worker: c.From})
 				}
 				c.From = int32(at)
 				break

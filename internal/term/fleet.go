@@ -14,6 +14,7 @@ type Config struct {
 	MaxLoss  float64       // the part of the workers that may be silent before it is a mass loss
 	MaxMoves int           // moves in a term; negative: no limit
 	Seed     uint64        // decides ties between workers
+	Band     int32         // how far from its level a load may be, in millionths
 }
 
 // Fleet is a leader's view of its workers, and of the starts and stops that failed. Use
@@ -46,12 +47,14 @@ type Fleet struct {
 	stamps []uint32
 	round  uint32
 
+	rules   rules
+	storm   storm
 	decider decider
 }
 
 // New returns a fleet without workers.
 func New(cfg Config) *Fleet {
-	f := &Fleet{cfg: cfg, found: make(map[taskOn]int)}
+	f := &Fleet{cfg: cfg, found: make(map[taskOn]int), rules: rules{stale: true}}
 	f.breakers = newBreakers(f, cfg.MaxPause)
 	return f
 }
@@ -120,6 +123,7 @@ type Worker struct {
 	Duplicates int           // how many of ids repeat an earlier one
 	acked      []ack         // the writes acknowledged since ids, oldest first; nil once it is lost
 	standing   *Standing     // as of the last snapshot
+	Rules      *WorkerRules  // nil: none
 }
 
 // unsettled is the state that few workers have.
@@ -193,8 +197,10 @@ func (f *Fleet) Begin(now Moment) {
 	f.failed = f.breakers.failedWorkers()
 }
 
-// ForgetTasks forgets the failed starts of tasks that are no longer expected.
+// ForgetTasks forgets the failed starts of tasks that are no longer expected, and the rules of
+// all.
 func (f *Fleet) ForgetTasks(t *Tasks) {
+	f.rules.stale = true
 	f.breakers.forgetTasks(func(task int32) bool { return !t.Expects(task) })
 }
 
@@ -202,6 +208,7 @@ func (f *Fleet) ForgetTasks(t *Tasks) {
 type Member struct {
 	Serial   uint64
 	Draining bool
+	Rules    *WorkerRules // nil: none
 }
 
 // Retain removes the workers that are no longer members. Members are in ascending order
@@ -259,8 +266,9 @@ func (f *Fleet) Join(members []Member, now time.Time, legacy func(i int) Set) {
 			w.unsure = maps.Clone(legacy(i))
 			f.Workers = append(f.Workers, w)
 		}
-		f.Workers[i].Draining = m.Draining
+		f.Workers[i].Draining, f.Workers[i].Rules = m.Draining, m.Rules
 	}
+	f.rules.stale = true
 	f.started = f.started || len(members) > 0
 }
 

@@ -45,6 +45,9 @@ func (d *decider) makeProblem() {
 		}
 		p.States = append(p.States, state)
 		held, pinned := d.held(w, at, state)
+		if d.fleet.storm.holds() && state != rebalance.Frozen && state != rebalance.Draining {
+			held, pinned = d.holdEvictions(i, held, pinned)
+		}
 		p.Running = append(p.Running, held)
 		if pinned > 0 {
 			p.Pinned = append(padded(p.Pinned, at), pinned)
@@ -67,6 +70,7 @@ func (d *decider) makeProblem() {
 		}
 	}
 	d.setAside()
+	d.addRules()
 }
 
 // padded appends zeros to s up to a length.
@@ -184,7 +188,7 @@ func (d *decider) held(w *Worker, at int32, state rebalance.State) (held []int32
 		pinned := d.fleet.stamps[task] == round || failed && task != retry ||
 			suspected && d.fleet.flags[task]&taskSuspect != 0
 		if failed && s.leaves() && (task != retry || d.fleet.stamps[task] != round) {
-			d.leaving = append(d.leaving, leaving{rebalance.Pair{Task: task, Worker: at}, pinned, task == retry})
+			d.leaving = append(d.leaving, leaving{Pair: rebalance.Pair{Task: task, Worker: at}, retry: task == retry})
 		}
 		switch {
 		case pinned:
@@ -223,17 +227,19 @@ func (d *decider) removeLeaving() {
 			}
 		}
 	}
-	for _, x := range d.leaving {
+	for i, x := range d.leaving {
 		pair := x.Pair
 		if copies[pair.Task] <= p.Want[pair.Task] || p.Want[pair.Task] == 0 {
 			continue // an unexpected task is listed as paused
 		}
 		copies[pair.Task]--
-		p.Running[pair.Worker] = slices.DeleteFunc(p.Running[pair.Worker], func(task int32) bool { return task == pair.Task })
-		p.Forbidden = append(p.Forbidden, pair)
-		if x.pinned {
+		d.leaving[i].gone = true
+		held := p.Running[pair.Worker]
+		if p.Pinned != nil && slices.Contains(held[len(held)-int(p.Pinned[pair.Worker]):], pair.Task) {
 			p.Pinned[pair.Worker]--
 		}
+		p.Running[pair.Worker] = slices.DeleteFunc(held, func(task int32) bool { return task == pair.Task })
+		p.Forbidden = append(p.Forbidden, pair)
 		if x.retry {
 			d.stopAgain = append(d.stopAgain, pair)
 		}
@@ -330,7 +336,7 @@ func (d *decider) capWant(silent *Worker) {
 	for task, want := range p.Want {
 		if lack := want - d.capped[task]; lack > 0 {
 			d.out.Missing += int(lack)
-			d.out.Waiting = append(d.out.Waiting, Waiting{int32(task), int(lack), ReasonNeverAnswered, at})
+			d.out.Waiting = append(d.out.Waiting, Waiting{Task: int32(task), Instances: int(lack), Reason: ReasonNeverAnswered, Worker: at})
 		} else {
 			d.capped[task] = want
 		}

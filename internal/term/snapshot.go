@@ -19,6 +19,7 @@ type Snapshot struct {
 	ran      []int32   // tasks that ran before, among those that failed, changed or wait
 
 	massLossSince, massLossEnded time.Time // as in Fleet
+	storm                        storm
 }
 
 // Record is a worker as a term left it, in a form that is cheap to make.
@@ -34,7 +35,8 @@ type Record struct {
 	Since     time.Time
 	Took      time.Duration // the call of its last answer
 	Standing  *Standing
-	unsettled *unsettled // nil for most
+	unsettled *unsettled   // nil for most
+	Rules     *WorkerRules // nil for most
 }
 
 // Standing is the first of the consecutive terms that left a worker in a state. It does
@@ -101,7 +103,7 @@ func (f *Fleet) Quarantined(w *Worker) bool {
 func (f *Fleet) Snapshot(d *Decision, t *Tasks, now Moment) *Snapshot {
 	s := &Snapshot{
 		Workers: make([]Record, len(f.Workers)), runs: f.shareRuns(), tasks: len(f.flags),
-		massLossSince: f.massLossSince, massLossEnded: f.massLossEnded,
+		massLossSince: f.massLossSince, massLossEnded: f.massLossEnded, storm: f.storm,
 	}
 	for i, w := range f.Workers {
 		if w.standing == nil || w.standing.State != w.State {
@@ -109,7 +111,7 @@ func (f *Fleet) Snapshot(d *Decision, t *Tasks, now Moment) *Snapshot {
 		}
 		s.Workers[i] = Record{
 			Serial: w.Serial, State: w.State, Draining: w.Draining, Heard: w.Heard, initial: w.initial,
-			Repeats: w.Duplicates > 0, Since: w.Since, Took: w.took, Standing: w.standing,
+			Repeats: w.Duplicates > 0, Since: w.Since, Took: w.took, Standing: w.standing, Rules: w.Rules,
 		}
 		if len(w.unsure) > 0 || len(w.stops) > 0 || w.gainIn > now.Term || !w.Missed.IsZero() {
 			s.Workers[i].unsettled = w.clone()
@@ -167,12 +169,12 @@ func (s *Snapshot) Load(i int) int { return len(s.runs[i]) }
 // workers' lists with the snapshot.
 func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time) *Fleet {
 	f := New(cfg)
-	f.massLossSince, f.massLossEnded = s.massLossSince, s.massLossEnded
+	f.massLossSince, f.massLossEnded, f.storm = s.massLossSince, s.massLossEnded, s.storm
 	f.grow(s.tasks)
 	workers, views := make([]Worker, len(members)), make(map[uint64]*Worker, len(members))
 	for i, m := range members {
 		w := &workers[i]
-		*w = Worker{Serial: m.Serial, Draining: m.Draining, Since: now, State: Answering, Heard: true}
+		*w = Worker{Serial: m.Serial, Draining: m.Draining, Rules: m.Rules, Since: now, State: Answering, Heard: true}
 		f.Workers = append(f.Workers, w)
 		views[m.Serial] = w
 	}

@@ -23,6 +23,7 @@ type suspects struct {
 	on      map[taskOn]bool
 	holders map[uint64]bool
 	tried   map[int32]bool // places that are taken in this term
+	after   []int          // by worker, by index in the fleet: its tasks as decided so far
 }
 
 // suspect is a task that fails to start on more than one worker.
@@ -190,7 +191,7 @@ func (d *decider) startSuspect(x *suspect, places []int32, next *int) {
 	if x.missing > 0 {
 		d.out.Missing += int(x.missing)
 		d.out.Unplaced += int(x.missing)
-		d.out.Waiting = append(d.out.Waiting, Waiting{x.Task, int(x.missing), why, handover.None})
+		d.out.Waiting = append(d.out.Waiting, Waiting{Task: x.Task, Instances: int(x.missing), Reason: why, Worker: handover.None})
 	}
 }
 
@@ -198,6 +199,7 @@ func (d *decider) startSuspect(x *suspect, places []int32, next *int) {
 func (d *decider) try(x *suspect, from, to int32, reason Reason, loser uint64) {
 	d.out.Adds++
 	d.out.LowerBound++
+	d.suspects.after[d.index[to]]++
 	d.out.Changes = append(d.out.Changes, Change{
 		Change: handover.Change{Task: x.Task, From: from, To: d.index[to]},
 		Reason: reason, Loser: loser,
@@ -217,7 +219,7 @@ func (d *decider) placeFor(x *suspect, places []int32, next *int) int32 {
 		pause, trial, rank := d.breakers.pauseOn(pair), d.problem.States[w] == rebalance.Quarantined, 0
 		switch {
 		case d.suspects.on[pair], x.Pause.Failures == 0 && pause.active(d.now),
-			trial && d.suspects.tried[w]:
+			trial && d.suspects.tried[w], !d.admits(x.Task, d.index[w]):
 			continue
 		case trial:
 			rank = 3
@@ -238,11 +240,34 @@ func (d *decider) placeFor(x *suspect, places []int32, next *int) int32 {
 	return found
 }
 
+// admits reports whether the rules let a suspect start on a worker, by index in the fleet.
+func (d *decider) admits(task, worker int32) bool {
+	r := &d.fleet.rules
+	if !r.ruled {
+		return true
+	}
+	if limit := rulesOf(d.fleet.Workers[worker]).MaxTasks; limit > 0 && d.suspects.after[worker] >= int(limit) {
+		return false
+	}
+	if limit, limited := d.expect.zoneCap(task); limited {
+		for i, w := range d.fleet.Workers {
+			if r.zoneOf(i) == r.zoneOf(int(worker)) && d.suspects.on[taskOn{Task: task, Worker: w.Serial}] {
+				limit--
+			}
+		}
+		if limit <= 0 {
+			return false
+		}
+	}
+	return r.mayRun(d.expect.classOf(task), int(worker))
+}
+
 // places returns the workers for suspects, by the planner's numbers: first the open ones,
 // in ascending order of their tasks after the plan, then the quarantined ones that may
 // gain a task and get none by the plan.
 func (d *decider) places() (places []int32) {
 	after := d.loadsAfter()
+	d.suspects.after = after
 	gains := make(map[int32]bool)
 	for i := range d.out.Changes {
 		gains[d.out.Changes[i].To] = true

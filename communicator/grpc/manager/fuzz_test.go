@@ -32,8 +32,9 @@ func FuzzRequest(f *testing.F) {
 	f.Add(uint8(3), grpctest.EmptyCompletions("w1", maxRequest))
 	f.Add(uint8(3), bytes.Repeat([]byte("\x12\x02\x22\x00"), maxRequest/8)) // empty failures
 	f.Add(uint8(3), bytes.Repeat([]byte("\x12\x04\x22\x02\x1a\x00"), maxRequest/8))
-	f.Add(uint8(0), bytes.Repeat([]byte("\x22\x00"), maxRequest/2)) // empty leases
-	f.Add(uint8(1), bytes.Repeat([]byte("\x78\x00"), maxRequest/2)) // unknown fields
+	f.Add(uint8(0), bytes.Repeat([]byte("\x22\x00"), maxRequest/2))         // empty leases
+	f.Add(uint8(0), bytes.Repeat([]byte("\x32\x02\x12\x00"), maxRequest/4)) // empty labels
+	f.Add(uint8(1), bytes.Repeat([]byte("\x78\x00"), maxRequest/2))         // unknown fields
 	m, err := New(NewMemoryStore(), communicator.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(f, err)
 	_, err = m.Put(f.Context(), Item{Name: "a"})
@@ -58,7 +59,7 @@ func FuzzRequest(f *testing.F) {
 		ctx := localCall(t)
 		switch r := request.(type) {
 		case *orchestratorv1.RegisterRequest:
-			asked := state.Membership{WorkerID: state.WorkerID{Name: string(r.GetWorker()), Incarnation: r.GetIncarnation()}, Address: r.GetAddress(), Lease: r.GetLease().AsDuration()}
+			asked := state.Membership{WorkerID: state.WorkerID{Name: string(r.GetWorker()), Incarnation: r.GetIncarnation()}, Address: r.GetAddress(), Lease: r.GetLease().AsDuration(), Settings: workerSettings(r.GetSettings())}
 			if asked.Check(m.settings.Rules) == nil {
 				require.LessOrEqual(t, len(asked.Name)+len(asked.Address), identity.MaxName+identity.MaxAddress)
 			}

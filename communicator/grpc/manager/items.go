@@ -81,6 +81,8 @@ type MemberState struct {
 	// Draining reports whether the worker is drained, by its own request or by
 	// [Manager.Drain].
 	Draining bool
+	// Settings are those of the last registration ([WithSettings]).
+	Settings orchestrator.WorkerSettings
 	// Heard is the time of the registration or of the last heartbeat. It is zero if
 	// the member is known only from before the manager's start. As long as there is
 	// such a member, no term runs.
@@ -95,21 +97,22 @@ type MemberState struct {
 
 // memberStateJSON is the JSON form of MemberState.
 type memberStateJSON struct {
-	Name        string    `json:"name"`
-	Incarnation uint64    `json:"incarnation"`
-	Address     string    `json:"address"`
-	Lease       string    `json:"lease"`
-	Draining    bool      `json:"draining"`
-	Heard       time.Time `json:"heard,omitzero"`
-	Until       time.Time `json:"until,omitzero"`
-	Failing     time.Time `json:"failing,omitzero"`
+	Name        string `json:"name"`
+	Incarnation uint64 `json:"incarnation"`
+	Address     string `json:"address"`
+	Lease       string `json:"lease"`
+	Draining    bool   `json:"draining"`
+	orchestrator.WorkerSettings
+	Heard   time.Time `json:"heard,omitzero"`
+	Until   time.Time `json:"until,omitzero"`
+	Failing time.Time `json:"failing,omitzero"`
 }
 
 // MarshalJSON returns a JSON object, with the lease as text and without zero times.
 // Without this method, the promoted MarshalText of WorkerID would reduce it to a name.
 func (m MemberState) MarshalJSON() ([]byte, error) {
 	return json.Marshal(memberStateJSON{
-		m.Name, m.Incarnation, m.Address, m.Lease.String(), m.Draining, m.Heard, m.Until, m.Failing,
+		m.Name, m.Incarnation, m.Address, m.Lease.String(), m.Draining, m.Settings, m.Heard, m.Until, m.Failing,
 	})
 }
 
@@ -125,7 +128,7 @@ func (m *MemberState) UnmarshalJSON(data []byte) error {
 	}
 	*m = MemberState{
 		WorkerID: communicator.WorkerID{Name: in.Name, Incarnation: in.Incarnation}, Address: in.Address,
-		Lease: lease, Draining: in.Draining, Heard: in.Heard, Until: in.Until, Failing: in.Failing,
+		Lease: lease, Draining: in.Draining, Settings: in.WorkerSettings, Heard: in.Heard, Until: in.Until, Failing: in.Failing,
 	}
 	return nil
 }

@@ -119,7 +119,7 @@ func New(store Store, opts ...Option) (*Manager, error) {
 func (m *Manager) feed() error {
 	var workers []orchestrator.Worker[communicator.WorkerID]
 	for _, member := range m.committer.committed.Members() {
-		workers = append(workers, orchestrator.Worker[communicator.WorkerID]{Name: communicator.WorkerID(member.WorkerID), Draining: member.Drains})
+		workers = append(workers, orchestrator.NewWorker(communicator.WorkerID(member.WorkerID), member.Drains, member.Settings))
 	}
 	return errors.Join(m.orch.UpdateTasks(m.committer.committed.Expected()), m.orch.UpdateWorkers(workers))
 }
@@ -132,7 +132,7 @@ func (m *Manager) publish(n state.Delta) {
 		m.orch.RemoveTask(name)
 	}
 	for _, t := range n.Expected {
-		m.check("task", t.Name, m.orch.AddTask(t.Name, orchestrator.WithTaskInstances(t.Instances), orchestrator.WithHandoff(t.Handoff)))
+		m.check("task", t.Name, m.orch.AddTask(t.Name, orchestrator.WithTaskSettings(t.Settings())))
 	}
 	if len(n.Failed) > 0 {
 		first := &n.Failed[0]
@@ -162,7 +162,7 @@ func (m *Manager) publish(n state.Delta) {
 		if a.Moved {
 			m.connect(communicator.WorkerID(a.WorkerID), a.Address)
 		}
-		var opts []orchestrator.WorkerOption
+		opts := []orchestrator.WorkerOption{orchestrator.WithWorkerSettings(a.Settings)}
 		if a.Draining {
 			opts = append(opts, orchestrator.WithWorkerDraining())
 		}
@@ -174,6 +174,8 @@ func (m *Manager) publish(n state.Delta) {
 			m.log.Info("worker draining", attrs...)
 		case a.Turned:
 			m.log.Info("worker undrained", attrs...)
+		case a.Reset:
+			m.log.Info("worker has other settings", "worker", a.Name, "incarnation", a.Incarnation, "settings", a.Settings)
 		}
 	}
 }

@@ -5,6 +5,7 @@ package manager
 import (
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -124,6 +125,20 @@ func WithAdvertise(address string) MemberOption {
 			s.Reject(fmt.Errorf("WithAdvertise: %w", err))
 		}
 		s.Advertise = address
+	})
+}
+
+// WithSettings sets the zone, the labels, the share and the limit of the worker, with which
+// the orchestrator of the manager places tasks. To change them, make another Member: those
+// of the last registration count. The default is no labels, the zone with the empty name, a
+// share of 1 and no limit.
+func WithSettings(w orchestrator.WorkerSettings) MemberOption {
+	w.Labels = slices.Clone(w.Labels)
+	return memberOptionFunc(func(s *option.Member) {
+		if err := w.Check(); err != nil {
+			s.Reject(fmt.Errorf("WithSettings: %w", err))
+		}
+		s.Worker = w
 	})
 }
 

@@ -5,6 +5,8 @@ package manager
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/f8949c05/orchestrator"
 	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
@@ -76,6 +79,49 @@ func TestR2_ALeaseThatIsNotGranted(t *testing.T) {
 		require.Equal(t, codes.InvalidArgument, code(err))
 		require.Equal(t, `worker "one" wants a lease of 900ms (worker.WithLease): the manager grants 1s to 1m0s (WithLeases)`,
 			status.Convert(err).Message(), "without the text of ErrInvalid")
+	})
+}
+
+// A member changes its settings by registering again. Settings that no worker can have are
+// refused.
+func TestP10_SettingsOfMembers(t *testing.T) {
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
+		one, two := n.registerWorker("one"), n.newWorker("two")
+		asks := two.asks()
+		asks.Settings = &orchestratorv1.WorkerSettings{Zone: "east", Labels: []string{"gpu"}, Share: 2, MaxTasks: 9}
+		_, err := two.manager.Register(t.Context(), asks)
+		require.NoError(t, err)
+		n.pass(time.Second, one, two)
+		require.Zero(t, m.Members()[0].Settings)
+		require.Equal(t, orchestrator.WorkerSettings{Zone: "east", Labels: []string{"gpu"}, Share: 2, MaxTasks: 9}, m.Members()[1].Settings)
+
+		asks.Settings = &orchestratorv1.WorkerSettings{Labels: []string{"ssd"}}
+		_, err = two.manager.Register(t.Context(), asks)
+		require.NoError(t, err)
+		n.pass(time.Second, one, two)
+		require.Equal(t, orchestrator.WorkerSettings{Labels: []string{"ssd"}}, m.Members()[1].Settings)
+		require.Contains(t, n.logs.String(), "worker has other settings")
+
+		for text, bad := range map[string]*orchestratorv1.WorkerSettings{
+			`desc = Labels has the label ""`: {Labels: []string{""}},
+			`begin with`:                     {Labels: []string{"!gpu"}},
+			`65 labels`:                      {Labels: slices.Repeat([]string{"a"}, 100)},
+			`Zone`:                           {Zone: strings.Repeat("x", 257)},
+			`Share is -1`:                    {Share: -1},
+			`MaxTasks is -2147483648`:        {MaxTasks: -1 << 31},
+		} {
+			asks.Settings = bad
+			_, err = two.manager.Register(t.Context(), asks)
+			require.Equal(t, codes.InvalidArgument, code(err))
+			require.ErrorContains(t, err, text)
+		}
+		n.pass(time.Second, one, two)
+		require.Equal(t, orchestrator.WorkerSettings{Labels: []string{"ssd"}}, m.Members()[1].Settings, "unchanged")
+
+		// The next manager reads them.
+		m.close()
+		m = n.open(m.store)
+		require.Equal(t, orchestrator.WorkerSettings{Labels: []string{"ssd"}}, m.Members()[1].Settings)
 	})
 }
 

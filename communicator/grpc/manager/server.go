@@ -56,6 +56,7 @@ func (s *managerServer) Register(ctx context.Context, req *orchestratorv1.Regist
 	asked := state.Membership{
 		WorkerID: state.WorkerID{Name: string(req.GetWorker()), Incarnation: req.GetIncarnation()},
 		Address:  req.GetAddress(), Lease: req.GetLease().AsDuration(), Draining: req.GetDraining(),
+		Settings: workerSettings(req.GetSettings()),
 	}
 	if err := peer.MaySpeakFor(ctx, asked.Name); err != nil {
 		return nil, err

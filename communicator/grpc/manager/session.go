@@ -75,6 +75,7 @@ func (s *session) register(ctx context.Context) error {
 	acknowledged := s.m.worker.Sending()
 	resp, err := s.m.client.Register(ctx, &orchestratorv1.RegisterRequest{
 		Worker: []byte(s.m.name), Incarnation: s.incarnation, Address: s.m.address, Lease: durationpb.New(lease),
+		Settings: settingsMessage(s.m.settings.Worker),
 	})
 	mayBeMember, err := registerResult(err)
 	s.mayBeMember = s.mayBeMember || mayBeMember
@@ -92,6 +93,21 @@ func (s *session) register(ctx context.Context) error {
 	}
 	acknowledged()
 	return nil
+}
+
+// settingsMessage returns the settings of a worker as a message; nil for the default.
+func settingsMessage(s orchestrator.WorkerSettings) *orchestratorv1.WorkerSettings {
+	if s.Equal(orchestrator.WorkerSettings{}) {
+		return nil
+	}
+	return &orchestratorv1.WorkerSettings{Zone: s.Zone, Labels: s.Labels, Share: int32(s.Share), MaxTasks: int32(s.MaxTasks)}
+}
+
+// workerSettings returns the settings of a message, which may be nil or invalid.
+func workerSettings(m *orchestratorv1.WorkerSettings) orchestrator.WorkerSettings {
+	return orchestrator.WorkerSettings{
+		Zone: m.GetZone(), Labels: m.GetLabels(), Share: int(m.GetShare()), MaxTasks: int(m.GetMaxTasks()),
+	}
 }
 
 // fence makes the worker refuse calls of earlier terms. It must come before the

@@ -196,7 +196,7 @@ func (m *Manager) Members() []MemberState {
 	kept := m.committer.committed.Members()
 	members := make([]MemberState, len(kept))
 	for i, k := range kept {
-		members[i] = MemberState{WorkerID: communicator.WorkerID(k.WorkerID), Address: k.Address, Lease: k.Lease, Draining: k.Drains}
+		members[i] = MemberState{WorkerID: communicator.WorkerID(k.WorkerID), Address: k.Address, Lease: k.Lease, Draining: k.Drains, Settings: k.Settings}
 	}
 	m.committer.complete(members)
 	return members
@@ -220,6 +220,11 @@ func (m *Manager) Plan(h orchestrator.Hypothesis[communicator.WorkerID, string])
 	}
 	return m.orch.Plan(h)
 }
+
+// UpdateWeights sets what one instance of some tasks takes, such as their measured load. It
+// is not stored: after a restart of the manager, call it again. See
+// [orchestrator.Orchestrator.UpdateWeights].
+func (m *Manager) UpdateWeights(weights map[string]int64) error { return m.orch.UpdateWeights(weights) }
 
 // Last returns the last term; nil before the first. See [orchestrator.Orchestrator.Last].
 func (m *Manager) Last() *orchestrator.Snapshot[communicator.WorkerID, string] { return m.orch.Last() }

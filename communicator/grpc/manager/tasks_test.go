@@ -231,10 +231,12 @@ func TestMemberState_InJSON(t *testing.T) {
 	m := MemberState{
 		WorkerID: communicator.WorkerID{Name: "w", Incarnation: 7},
 		Address:  "host:1", Lease: 10 * time.Second, Draining: true, Heard: time.Unix(0, 0).UTC(),
+		Settings: orchestrator.WorkerSettings{Zone: "east", Labels: []string{"gpu"}, Share: 2, MaxTasks: 9},
 	}
 	text, err := json.Marshal(m)
 	require.NoError(t, err)
-	require.JSONEq(t, `{"name": "w", "incarnation": 7, "address": "host:1", "lease": "10s", "draining": true, "heard": "1970-01-01T00:00:00Z"}`, string(text))
+	require.JSONEq(t, `{"name": "w", "incarnation": 7, "address": "host:1", "lease": "10s", "draining": true,
+		"zone": "east", "labels": ["gpu"], "share": 2, "max_tasks": 9, "heard": "1970-01-01T00:00:00Z"}`, string(text))
 	var read MemberState
 	require.NoError(t, json.Unmarshal(text, &read))
 	require.Equal(t, m, read)

@@ -99,7 +99,10 @@ type RegisterRequest struct {
 	// otherwise.
 	Lease *durationpb.Duration `protobuf:"bytes,4,opt,name=lease,proto3" json:"lease,omitempty"`
 	// The worker wants its tasks moved away, and no new ones.
-	Draining      bool `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
+	Draining bool `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
+	// What decides which tasks the worker may run, and how many. A worker without it has
+	// no labels, is in the zone with the empty name, has a share of 1, and no limit.
+	Settings      *WorkerSettings `protobuf:"bytes,6,opt,name=settings,proto3" json:"settings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -169,6 +172,90 @@ func (x *RegisterRequest) GetDraining() bool {
 	return false
 }
 
+func (x *RegisterRequest) GetSettings() *WorkerSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+// WorkerSettings decides which tasks a worker may run, and how many. Those of the last
+// Register count: a member may register again with others. If they are not as described,
+// the answer to Register is INVALID_ARGUMENT.
+type WorkerSettings struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What fails together with the worker, such as a rack: at most 256 bytes.
+	Zone string `protobuf:"bytes,1,opt,name=zone,proto3" json:"zone,omitempty"`
+	// What the worker has, such as "gpu" or "disk=ssd": at most 64 labels of at most 256
+	// bytes. A label is not empty, does not begin with "!" and contains no comma.
+	Labels []string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty"`
+	// The worker's part of the whole relative to other workers: at most 1,000,000; 0
+	// means 1.
+	Share int32 `protobuf:"varint,3,opt,name=share,proto3" json:"share,omitempty"`
+	// The most tasks that the worker runs; 0: no limit.
+	MaxTasks      int32 `protobuf:"varint,4,opt,name=max_tasks,json=maxTasks,proto3" json:"max_tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerSettings) Reset() {
+	*x = WorkerSettings{}
+	mi := &file_orchestrator_v1_manager_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerSettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerSettings) ProtoMessage() {}
+
+func (x *WorkerSettings) ProtoReflect() protoreflect.Message {
+	mi := &file_orchestrator_v1_manager_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerSettings.ProtoReflect.Descriptor instead.
+func (*WorkerSettings) Descriptor() ([]byte, []int) {
+	return file_orchestrator_v1_manager_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *WorkerSettings) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *WorkerSettings) GetLabels() []string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *WorkerSettings) GetShare() int32 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *WorkerSettings) GetMaxTasks() int32 {
+	if x != nil {
+		return x.MaxTasks
+	}
+	return 0
+}
+
 // RegisterResponse confirms that the worker is a member.
 type RegisterResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -186,7 +273,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_orchestrator_v1_manager_proto_msgTypes[1]
+	mi := &file_orchestrator_v1_manager_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -198,7 +285,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_manager_proto_msgTypes[1]
+	mi := &file_orchestrator_v1_manager_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -211,7 +298,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_manager_proto_rawDescGZIP(), []int{1}
+	return file_orchestrator_v1_manager_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *RegisterResponse) GetTerm() *Term {
@@ -250,7 +337,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_orchestrator_v1_manager_proto_msgTypes[2]
+	mi := &file_orchestrator_v1_manager_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -262,7 +349,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_manager_proto_msgTypes[2]
+	mi := &file_orchestrator_v1_manager_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -275,7 +362,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_manager_proto_rawDescGZIP(), []int{2}
+	return file_orchestrator_v1_manager_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *HeartbeatRequest) GetWorker() []byte {
@@ -317,7 +404,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_orchestrator_v1_manager_proto_msgTypes[3]
+	mi := &file_orchestrator_v1_manager_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -329,7 +416,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_manager_proto_msgTypes[3]
+	mi := &file_orchestrator_v1_manager_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -342,7 +429,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_manager_proto_rawDescGZIP(), []int{3}
+	return file_orchestrator_v1_manager_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *HeartbeatResponse) GetTerm() *Term {
@@ -386,7 +473,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_orchestrator_v1_manager_proto_msgTypes[4]
+	mi := &file_orchestrator_v1_manager_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -398,7 +485,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_manager_proto_msgTypes[4]
+	mi := &file_orchestrator_v1_manager_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -411,7 +498,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_manager_proto_rawDescGZIP(), []int{4}
+	return file_orchestrator_v1_manager_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CompleteRequest) GetWorker() []byte {
@@ -445,7 +532,7 @@ type Completion struct {
 
 func (x *Completion) Reset() {
 	*x = Completion{}
-	mi := &file_orchestrator_v1_manager_proto_msgTypes[5]
+	mi := &file_orchestrator_v1_manager_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -457,7 +544,7 @@ func (x *Completion) String() string {
 func (*Completion) ProtoMessage() {}
 
 func (x *Completion) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_manager_proto_msgTypes[5]
+	mi := &file_orchestrator_v1_manager_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -470,7 +557,7 @@ func (x *Completion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completion.ProtoReflect.Descriptor instead.
 func (*Completion) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_manager_proto_rawDescGZIP(), []int{5}
+	return file_orchestrator_v1_manager_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Completion) GetTask() []byte {
@@ -512,7 +599,7 @@ type CompleteResponse struct {
 
 func (x *CompleteResponse) Reset() {
 	*x = CompleteResponse{}
-	mi := &file_orchestrator_v1_manager_proto_msgTypes[6]
+	mi := &file_orchestrator_v1_manager_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -524,7 +611,7 @@ func (x *CompleteResponse) String() string {
 func (*CompleteResponse) ProtoMessage() {}
 
 func (x *CompleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_manager_proto_msgTypes[6]
+	mi := &file_orchestrator_v1_manager_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -537,7 +624,7 @@ func (x *CompleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteResponse.ProtoReflect.Descriptor instead.
 func (*CompleteResponse) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_manager_proto_rawDescGZIP(), []int{6}
+	return file_orchestrator_v1_manager_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CompleteResponse) GetOutcomes() []CompletionOutcome {
@@ -560,7 +647,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_orchestrator_v1_manager_proto_msgTypes[7]
+	mi := &file_orchestrator_v1_manager_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -572,7 +659,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_manager_proto_msgTypes[7]
+	mi := &file_orchestrator_v1_manager_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -585,7 +672,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_manager_proto_rawDescGZIP(), []int{7}
+	return file_orchestrator_v1_manager_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *LeaveRequest) GetWorker() []byte {
@@ -611,7 +698,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_orchestrator_v1_manager_proto_msgTypes[8]
+	mi := &file_orchestrator_v1_manager_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -623,7 +710,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_manager_proto_msgTypes[8]
+	mi := &file_orchestrator_v1_manager_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -636,20 +723,26 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_manager_proto_rawDescGZIP(), []int{8}
+	return file_orchestrator_v1_manager_proto_rawDescGZIP(), []int{9}
 }
 
 var File_orchestrator_v1_manager_proto protoreflect.FileDescriptor
 
 const file_orchestrator_v1_manager_proto_rawDesc = "" +
 	"\n" +
-	"\x1dorchestrator/v1/manager.proto\x12\x0forchestrator.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1corchestrator/v1/worker.proto\"\xb2\x01\n" +
+	"\x1dorchestrator/v1/manager.proto\x12\x0forchestrator.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1corchestrator/v1/worker.proto\"\xef\x01\n" +
 	"\x0fRegisterRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\fR\x06worker\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12/\n" +
 	"\x05lease\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x1a\n" +
-	"\bdraining\x18\x05 \x01(\bR\bdraining\"\xa7\x01\n" +
+	"\bdraining\x18\x05 \x01(\bR\bdraining\x12;\n" +
+	"\bsettings\x18\x06 \x01(\v2\x1f.orchestrator.v1.WorkerSettingsR\bsettings\"o\n" +
+	"\x0eWorkerSettings\x12\x12\n" +
+	"\x04zone\x18\x01 \x01(\tR\x04zone\x12\x16\n" +
+	"\x06labels\x18\x02 \x03(\tR\x06labels\x12\x14\n" +
+	"\x05share\x18\x03 \x01(\x05R\x05share\x12\x1b\n" +
+	"\tmax_tasks\x18\x04 \x01(\x05R\bmaxTasks\"\xa7\x01\n" +
 	"\x10RegisterResponse\x12)\n" +
 	"\x04term\x18\x01 \x01(\v2\x15.orchestrator.v1.TermR\x04term\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x127\n" +
@@ -703,46 +796,48 @@ func file_orchestrator_v1_manager_proto_rawDescGZIP() []byte {
 }
 
 var file_orchestrator_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_orchestrator_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_orchestrator_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_orchestrator_v1_manager_proto_goTypes = []any{
 	(CompletionOutcome)(0),      // 0: orchestrator.v1.CompletionOutcome
 	(*RegisterRequest)(nil),     // 1: orchestrator.v1.RegisterRequest
-	(*RegisterResponse)(nil),    // 2: orchestrator.v1.RegisterResponse
-	(*HeartbeatRequest)(nil),    // 3: orchestrator.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),   // 4: orchestrator.v1.HeartbeatResponse
-	(*CompleteRequest)(nil),     // 5: orchestrator.v1.CompleteRequest
-	(*Completion)(nil),          // 6: orchestrator.v1.Completion
-	(*CompleteResponse)(nil),    // 7: orchestrator.v1.CompleteResponse
-	(*LeaveRequest)(nil),        // 8: orchestrator.v1.LeaveRequest
-	(*LeaveResponse)(nil),       // 9: orchestrator.v1.LeaveResponse
-	(*durationpb.Duration)(nil), // 10: google.protobuf.Duration
-	(*Term)(nil),                // 11: orchestrator.v1.Term
-	(*Failure)(nil),             // 12: orchestrator.v1.Failure
+	(*WorkerSettings)(nil),      // 2: orchestrator.v1.WorkerSettings
+	(*RegisterResponse)(nil),    // 3: orchestrator.v1.RegisterResponse
+	(*HeartbeatRequest)(nil),    // 4: orchestrator.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),   // 5: orchestrator.v1.HeartbeatResponse
+	(*CompleteRequest)(nil),     // 6: orchestrator.v1.CompleteRequest
+	(*Completion)(nil),          // 7: orchestrator.v1.Completion
+	(*CompleteResponse)(nil),    // 8: orchestrator.v1.CompleteResponse
+	(*LeaveRequest)(nil),        // 9: orchestrator.v1.LeaveRequest
+	(*LeaveResponse)(nil),       // 10: orchestrator.v1.LeaveResponse
+	(*durationpb.Duration)(nil), // 11: google.protobuf.Duration
+	(*Term)(nil),                // 12: orchestrator.v1.Term
+	(*Failure)(nil),             // 13: orchestrator.v1.Failure
 }
 var file_orchestrator_v1_manager_proto_depIdxs = []int32{
-	10, // 0: orchestrator.v1.RegisterRequest.lease:type_name -> google.protobuf.Duration
-	11, // 1: orchestrator.v1.RegisterResponse.term:type_name -> orchestrator.v1.Term
-	10, // 2: orchestrator.v1.RegisterResponse.lease:type_name -> google.protobuf.Duration
-	10, // 3: orchestrator.v1.RegisterResponse.heartbeat:type_name -> google.protobuf.Duration
-	11, // 4: orchestrator.v1.HeartbeatResponse.term:type_name -> orchestrator.v1.Term
-	10, // 5: orchestrator.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
-	10, // 6: orchestrator.v1.HeartbeatResponse.heartbeat:type_name -> google.protobuf.Duration
-	6,  // 7: orchestrator.v1.CompleteRequest.completions:type_name -> orchestrator.v1.Completion
-	12, // 8: orchestrator.v1.Completion.failure:type_name -> orchestrator.v1.Failure
-	0,  // 9: orchestrator.v1.CompleteResponse.outcomes:type_name -> orchestrator.v1.CompletionOutcome
-	1,  // 10: orchestrator.v1.Manager.Register:input_type -> orchestrator.v1.RegisterRequest
-	3,  // 11: orchestrator.v1.Manager.Heartbeat:input_type -> orchestrator.v1.HeartbeatRequest
-	5,  // 12: orchestrator.v1.Manager.Complete:input_type -> orchestrator.v1.CompleteRequest
-	8,  // 13: orchestrator.v1.Manager.Leave:input_type -> orchestrator.v1.LeaveRequest
-	2,  // 14: orchestrator.v1.Manager.Register:output_type -> orchestrator.v1.RegisterResponse
-	4,  // 15: orchestrator.v1.Manager.Heartbeat:output_type -> orchestrator.v1.HeartbeatResponse
-	7,  // 16: orchestrator.v1.Manager.Complete:output_type -> orchestrator.v1.CompleteResponse
-	9,  // 17: orchestrator.v1.Manager.Leave:output_type -> orchestrator.v1.LeaveResponse
-	14, // [14:18] is the sub-list for method output_type
-	10, // [10:14] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	11, // 0: orchestrator.v1.RegisterRequest.lease:type_name -> google.protobuf.Duration
+	2,  // 1: orchestrator.v1.RegisterRequest.settings:type_name -> orchestrator.v1.WorkerSettings
+	12, // 2: orchestrator.v1.RegisterResponse.term:type_name -> orchestrator.v1.Term
+	11, // 3: orchestrator.v1.RegisterResponse.lease:type_name -> google.protobuf.Duration
+	11, // 4: orchestrator.v1.RegisterResponse.heartbeat:type_name -> google.protobuf.Duration
+	12, // 5: orchestrator.v1.HeartbeatResponse.term:type_name -> orchestrator.v1.Term
+	11, // 6: orchestrator.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
+	11, // 7: orchestrator.v1.HeartbeatResponse.heartbeat:type_name -> google.protobuf.Duration
+	7,  // 8: orchestrator.v1.CompleteRequest.completions:type_name -> orchestrator.v1.Completion
+	13, // 9: orchestrator.v1.Completion.failure:type_name -> orchestrator.v1.Failure
+	0,  // 10: orchestrator.v1.CompleteResponse.outcomes:type_name -> orchestrator.v1.CompletionOutcome
+	1,  // 11: orchestrator.v1.Manager.Register:input_type -> orchestrator.v1.RegisterRequest
+	4,  // 12: orchestrator.v1.Manager.Heartbeat:input_type -> orchestrator.v1.HeartbeatRequest
+	6,  // 13: orchestrator.v1.Manager.Complete:input_type -> orchestrator.v1.CompleteRequest
+	9,  // 14: orchestrator.v1.Manager.Leave:input_type -> orchestrator.v1.LeaveRequest
+	3,  // 15: orchestrator.v1.Manager.Register:output_type -> orchestrator.v1.RegisterResponse
+	5,  // 16: orchestrator.v1.Manager.Heartbeat:output_type -> orchestrator.v1.HeartbeatResponse
+	8,  // 17: orchestrator.v1.Manager.Complete:output_type -> orchestrator.v1.CompleteResponse
+	10, // 18: orchestrator.v1.Manager.Leave:output_type -> orchestrator.v1.LeaveResponse
+	15, // [15:19] is the sub-list for method output_type
+	11, // [11:15] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_orchestrator_v1_manager_proto_init() }
@@ -757,7 +852,7 @@ func file_orchestrator_v1_manager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_orchestrator_v1_manager_proto_rawDesc), len(file_orchestrator_v1_manager_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

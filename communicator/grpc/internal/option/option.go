@@ -62,7 +62,8 @@ type Manager struct {
 // Member is set by the options of manager.NewMember.
 type Member struct {
 	peer.Settings
-	Advertise string            // empty: the listener's address
+	Advertise string // empty: the listener's address
+	Worker    orchestrator.WorkerSettings
 	Dialing   []grpc.DialOption // for tests with their own networks
 }
 

@@ -41,9 +41,12 @@ const (
 )
 
 type taskJSON struct {
-	Revision  int64 `json:"revision"`
-	Instances int   `json:"instances"`
-	Handoff   uint8 `json:"handoff,omitempty"`
+	Revision   int64    `json:"revision"`
+	Instances  int      `json:"instances"`
+	Handoff    uint8    `json:"handoff,omitempty"`
+	Requires   []string `json:"requires,omitempty"`
+	MaxPerZone int      `json:"max_per_zone,omitempty"`
+	Weight     int64    `json:"weight,omitempty"`
 }
 
 type failedJSON struct {
@@ -66,6 +69,10 @@ type membershipJSON struct {
 	Address     string        `json:"address"`
 	Lease       time.Duration `json:"lease"` // in nanoseconds
 	Draining    bool          `json:"draining,omitempty"`
+	Zone        string        `json:"zone,omitempty"`
+	Labels      []string      `json:"labels,omitempty"`
+	Share       int           `json:"share,omitempty"`
+	MaxTasks    int           `json:"max_tasks,omitempty"`
 }
 
 // Encode returns the keys and values of a change.
@@ -102,7 +109,7 @@ func (r *Records) Encode() map[string][]byte {
 	for name, m := range r.Members {
 		values[keyMember+name] = nil
 		if m != nil {
-			values[keyMember+name] = encodeJSON(membershipJSON{m.Incarnation, m.Address, m.Lease, m.Draining})
+			values[keyMember+name] = encodeJSON(membershipOf(m))
 		}
 	}
 	for name, drained := range r.drains {
@@ -115,7 +122,13 @@ func (r *Records) Encode() map[string][]byte {
 }
 
 func headOf(i Item) taskJSON {
-	return taskJSON{i.Revision, i.Settings.Instances, uint8(i.Settings.Handoff)}
+	s := i.Settings
+	return taskJSON{i.Revision, s.Instances, uint8(s.Handoff), s.Requires, s.MaxPerZone, s.Weight}
+}
+
+func membershipOf(m *Membership) membershipJSON {
+	s := m.Settings
+	return membershipJSON{m.Incarnation, m.Address, m.Lease, m.Draining, s.Zone, s.Labels, s.Share, s.MaxTasks}
 }
 
 func withContent(head any, content []byte) []byte {
@@ -211,7 +224,10 @@ func decodeHead(value []byte, j any) (content []byte, err error) {
 }
 
 func (j taskJSON) task(name string, content []byte) (*Task, error) {
-	s := orchestrator.TaskSettings{Instances: j.Instances, Handoff: orchestrator.Handoff(j.Handoff)}
+	s := orchestrator.TaskSettings{
+		Instances: j.Instances, Handoff: orchestrator.Handoff(j.Handoff),
+		Requires: j.Requires, MaxPerZone: j.MaxPerZone, Weight: j.Weight,
+	}
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
@@ -240,9 +256,15 @@ func decodeMembership(name string, value []byte) (*Membership, error) {
 	if err := json.Unmarshal(value, &j); err != nil {
 		return nil, err
 	}
-	m := &Membership{WorkerID: WorkerID{name, j.Incarnation}, Address: j.Address, Lease: j.Lease, Draining: j.Draining}
+	m := &Membership{
+		WorkerID: WorkerID{name, j.Incarnation}, Address: j.Address, Lease: j.Lease, Draining: j.Draining,
+		Settings: orchestrator.WorkerSettings{Zone: j.Zone, Labels: j.Labels, Share: j.Share, MaxTasks: j.MaxTasks},
+	}
 	if m.Lease <= 0 {
 		return nil, fmt.Errorf("lease is %v", m.Lease)
+	}
+	if err := m.Settings.Check(); err != nil {
+		return nil, err
 	}
 	return m, m.WorkerID.Check()
 }

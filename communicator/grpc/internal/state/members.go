@@ -24,7 +24,7 @@ func (r *Membership) Check(by Rules) error {
 		return fmt.Errorf("%w: worker %q wants a lease of %v (worker.WithLease): the manager grants %v to %v (WithLeases)",
 			orchestrator.ErrInvalid, r.Name, r.Lease, by.LeaseMin, by.LeaseMax)
 	}
-	return nil
+	return r.Settings.Check()
 }
 
 // Start records that workers can reach the manager from now on. Each stored member
@@ -81,7 +81,7 @@ func (s *State) Register(now time.Time, asked Membership) error {
 		// A process that asks for a different lease may act on either one.
 		asked.Lease = max(asked.Lease, kept.Lease)
 	}
-	if kept == nil || *kept != asked {
+	if kept == nil || !kept.equal(&asked) {
 		set(s.Members, s.change.Members, asked.Name, &asked)
 	}
 	m := s.live[asked.Name]

@@ -55,6 +55,13 @@ type Membership struct {
 	Address  string
 	Lease    time.Duration
 	Draining bool // by its own request
+	Settings orchestrator.WorkerSettings
+}
+
+// equal reports whether two memberships are the same.
+func (m *Membership) equal(other *Membership) bool {
+	return m.WorkerID == other.WorkerID && m.Address == other.Address && m.Lease == other.Lease &&
+		m.Draining == other.Draining && m.Settings.Equal(other.Settings)
 }
 
 func newRecords() Records {
@@ -128,8 +135,10 @@ type Arrival struct {
 	WorkerID
 	Draining bool
 	Address  string
+	Settings orchestrator.WorkerSettings
 	Moved    bool // the address is new
 	Turned   bool // draining has changed, of a member that is not new
+	Reset    bool // the settings have changed, of a member that is not new
 }
 
 // delta returns the delta of a change to r. r itself is not changed.
@@ -140,9 +149,7 @@ func (r *Records) delta(change *Records) Delta {
 		case t == nil && old != nil:
 			n.Unexpected = append(n.Unexpected, name)
 		case t != nil:
-			n.Expected = append(n.Expected, orchestrator.Task[string]{
-				Name: name, Instances: t.Settings.Instances, Handoff: t.Settings.Handoff,
-			})
+			n.Expected = append(n.Expected, orchestrator.NewTask(name, t.Settings))
 		}
 	}
 	for _, name := range sorted(change.failed) {
@@ -167,9 +174,10 @@ func (r *Records) delta(change *Records) Delta {
 		if m != nil {
 			draining := m.Draining || drained
 			n.Came = append(n.Came, Arrival{
-				WorkerID: m.WorkerID, Draining: draining,
-				Address: m.Address, Moved: moved || m.Address != old.Address,
+				WorkerID: m.WorkerID, Draining: draining, Address: m.Address, Settings: m.Settings,
+				Moved:  moved || m.Address != old.Address,
 				Turned: !moved && draining != r.draining(old),
+				Reset:  !moved && !m.Settings.Equal(old.Settings),
 			})
 		}
 	}

@@ -123,9 +123,10 @@ func TestR2_RegisteringAgainRenews(t *testing.T) {
 
 	again := asks("a", 1)
 	again.Lease, again.Address, again.Draining = aLease/2, "192.0.2.2:7000", true
+	again.Settings = orchestrator.WorkerSettings{Labels: []string{"gpu"}}
 	require.NoError(t, b.Register(at(aLease), again))
 	kept := b.Take().Members["a"]
-	require.Equal(t, Membership{WorkerID{"a", 1}, "192.0.2.2:7000", aLease, true}, *kept, "the longer lease counts")
+	require.Equal(t, Membership{WorkerID{"a", 1}, "192.0.2.2:7000", aLease, true, again.Settings}, *kept, "the longer lease counts")
 	require.Equal(t, at(2*aLease), b.Expire(at(aLease)))
 }
 
@@ -467,16 +468,18 @@ func TestR2_NewsIsTheDifference(t *testing.T) {
 	b.Drain("a", true)
 	b.Drain("nobody", true)
 	twice := item("t", "")
-	twice.Settings = orchestrator.TaskSettings{Instances: 2, Handoff: orchestrator.StopThenStart}
+	twice.Settings = orchestrator.TaskSettings{
+		Instances: 2, Handoff: orchestrator.StopThenStart, Requires: []string{"gpu"}, MaxPerZone: -1, Weight: 7,
+	}
 	b.Put([]*Task{twice, item("s", "")})
 	require.Equal(t, Delta{
 		Expected: []orchestrator.Task[string]{
 			{Name: "s", Instances: 1},
-			{Name: "t", Instances: 2, Handoff: orchestrator.StopThenStart},
+			orchestrator.NewTask("t", twice.Settings),
 		},
 		Came: []Arrival{
-			{WorkerID{"a", 2}, true, "192.0.2.1:7000", true, false},
-			{WorkerID{"b", 1}, false, "192.0.2.1:7000", true, false},
+			{WorkerID: WorkerID{"a", 2}, Address: "192.0.2.1:7000", Draining: true, Moved: true},
+			{WorkerID: WorkerID{"b", 1}, Address: "192.0.2.1:7000", Moved: true},
 		},
 	}, take())
 	require.Equal(t, Delta{}, take())
@@ -490,10 +493,20 @@ func TestR2_NewsIsTheDifference(t *testing.T) {
 		Unexpected: []string{"s"},
 		Gone:       []WorkerID{{"b", 1}},
 		Came: []Arrival{
-			{WorkerID{"a", 2}, false, "192.0.2.1:7000", false, true},
-			{WorkerID{"b", 3}, false, "192.0.2.1:7000", true, false},
+			{WorkerID: WorkerID{"a", 2}, Address: "192.0.2.1:7000", Turned: true},
+			{WorkerID: WorkerID{"b", 3}, Address: "192.0.2.1:7000", Moved: true},
 		},
 	}, take())
+
+	labelled := asks("b", 3)
+	labelled.Settings = orchestrator.WorkerSettings{Zone: "east", Labels: []string{"gpu"}}
+	require.NoError(t, b.Register(at(0), labelled))
+	require.Equal(t, Delta{Came: []Arrival{
+		{WorkerID: WorkerID{"b", 3}, Address: "192.0.2.1:7000", Settings: labelled.Settings, Reset: true},
+	}}, take())
+	labelled.Settings.Share = 1 // means the same
+	require.NoError(t, b.Register(at(0), labelled))
+	require.Equal(t, Delta{}, take())
 
 	elsewhere := asks("b", 3)
 	elsewhere.Address = "192.0.2.9:7000"
@@ -504,6 +517,6 @@ func TestR2_NewsIsTheDifference(t *testing.T) {
 	require.Equal(t, Delta{
 		Unexpected: []string{"t"},
 		Gone:       []WorkerID{{"a", 2}},
-		Came:       []Arrival{{WorkerID{"b", 3}, false, "192.0.2.9:7000", true, false}},
+		Came:       []Arrival{{WorkerID: WorkerID{"b", 3}, Address: "192.0.2.9:7000", Moved: true, Reset: true}},
 	}, take())
 }

@@ -31,7 +31,7 @@ func (s *State) putOne(t *Task) Item {
 	if failed := s.failed[t.Name]; failed != nil {
 		if failed.sum == t.sum {
 			next.Revision = failed.Revision
-			if failed.Settings != next.Settings {
+			if !failed.Settings.Equal(next.Settings) {
 				changed := *failed
 				changed.Settings = next.Settings
 				set(s.failed, s.change.failed, t.Name, &changed)
@@ -41,7 +41,7 @@ func (s *State) putOne(t *Task) Item {
 		set(s.failed, s.change.failed, t.Name, nil)
 	}
 	if old := s.tasks[t.Name]; old != nil && old.sum == t.sum {
-		if old.Settings == next.Settings {
+		if old.Settings.Equal(next.Settings) {
 			return old.Item
 		}
 		next.Revision = old.Revision

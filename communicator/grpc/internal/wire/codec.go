@@ -5,12 +5,14 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
@@ -55,8 +57,8 @@ func (ResponseCodec) Unmarshal(data mem.BufferSlice, v any) error {
 // MaxCompletions is the number of tasks that one call may complete.
 const MaxCompletions = 1000
 
-// RequestCodec decodes a manager's requests. Of too many completions it decodes only
-// one more than allowed, and the manager then refuses the request.
+// RequestCodec decodes a manager's requests. Of too many completions, or labels, it
+// decodes only one more than allowed, and the manager then refuses the request.
 type RequestCodec struct{ ResponseCodec }
 
 var _ encoding.CodecV2 = RequestCodec{}
@@ -70,14 +72,48 @@ func (RequestCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	all := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer all.Free()
 	content := all.ReadOnlyData()
-	if _, ok := m.(*orchestratorv1.CompleteRequest); ok {
+	var err error
+	switch m.(type) {
+	case *orchestratorv1.CompleteRequest:
 		const completions = 2
-		var err error
-		if content, err = first(content, completions, MaxCompletions+1); err != nil {
-			return err
-		}
+		content, err = first(content, completions, MaxCompletions+1)
+	case *orchestratorv1.RegisterRequest:
+		content, err = fewLabels(content)
+	}
+	if err != nil {
+		return err
 	}
 	return proto.Unmarshal(content, m)
+}
+
+// fewLabels returns a registration that keeps only the first settings, and of their labels
+// only one more than allowed.
+func fewLabels(data []byte) ([]byte, error) {
+	const settings, labels = 6, 2
+	data, err := first(data, settings, 1)
+	if err != nil {
+		return nil, err
+	}
+	var given []byte
+	err = fields(data, func(f field) error {
+		if f.is(settings, protowire.BytesType) {
+			given = f.bytes
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	kept, err := first(given, labels, orchestrator.MaxLabels+1)
+	if err != nil || len(kept) == len(given) {
+		return data, err
+	}
+	rest, err := first(data, settings, 0)
+	if err != nil {
+		return nil, err
+	}
+	rest = protowire.AppendTag(slices.Clip(rest), settings, protowire.BytesType)
+	return protowire.AppendBytes(rest, kept), nil
 }
 
 // first returns a message that keeps only the first most submessages of a field. If

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"runtime"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/f8949c05/orchestrator"
@@ -160,6 +162,48 @@ func TestR5_EmptyCompletionsTakeLittleMemory(t *testing.T) {
 	require.Equal(t, "w1", string(req.GetWorker()), "a field after the completions")
 	require.Len(t, req.GetCompletions(), MaxCompletions+1, "one more than the manager accepts")
 	require.Less(t, (after.TotalAlloc-before.TotalAlloc)/rounds, uint64(maxRequest))
+}
+
+// A registration with a label for every two bytes takes little more memory than it has.
+func TestR5_EmptyLabelsTakeLittleMemory(t *testing.T) {
+	settings := protowire.AppendBytes(protowire.AppendTag(nil, 6, protowire.BytesType), bytes.Repeat([]byte("\x12\x00"), maxRequest/2-100))
+	for what, data := range map[string][]byte{
+		"in one message": settings,
+		"in many":        bytes.Repeat([]byte("\x32\x02\x12\x00"), maxRequest/4),
+	} {
+		data := mem.BufferSlice{mem.SliceBuffer(append(data, "\x0a\x02w1"...))}
+		var before, after runtime.MemStats
+		var req orchestratorv1.RegisterRequest
+		runtime.ReadMemStats(&before)
+		const rounds = 10
+		for range rounds {
+			require.NoError(t, RequestCodec{}.Unmarshal(data, &req), what)
+		}
+		runtime.ReadMemStats(&after)
+		require.Equal(t, "w1", string(req.GetWorker()), "a field after the settings")
+		require.LessOrEqual(t, len(req.GetSettings().GetLabels()), orchestrator.MaxLabels+1)
+		require.NotEmpty(t, req.GetSettings().GetLabels())
+		require.Less(t, (after.TotalAlloc-before.TotalAlloc)/rounds, uint64(2*maxRequest), what)
+	}
+}
+
+func TestR5_SettingsAreReadWhole(t *testing.T) {
+	for n := range orchestrator.MaxLabels + 2 {
+		want := &orchestratorv1.RegisterRequest{
+			Worker:   []byte("w1"),
+			Settings: &orchestratorv1.WorkerSettings{Zone: "east", Share: 2, MaxTasks: 9},
+			Draining: true,
+		}
+		for i := range n {
+			want.Settings.Labels = append(want.Settings.Labels, fmt.Sprint("label ", i))
+		}
+		data, err := RequestCodec{}.Marshal(want)
+		require.NoError(t, err)
+		var got orchestratorv1.RegisterRequest
+		require.NoError(t, RequestCodec{}.Unmarshal(data, &got))
+		require.True(t, proto.Equal(want, &got), "%d labels", n)
+	}
+	require.Error(t, RequestCodec{}.Unmarshal(mem.BufferSlice{mem.SliceBuffer("\x32\x02\x12\x07")}, new(orchestratorv1.RegisterRequest)))
 }
 
 func TestR5_CompletionsAreReadWhole(t *testing.T) {
