@@ -91,6 +91,9 @@ func NewCollector(opts ...Option) *Collector {
 		{Op: orchestrator.Stop, Reason: orchestrator.ReasonSurplus},
 		{Op: orchestrator.Move, Reason: orchestrator.ReasonRebalance},
 		{Op: orchestrator.Move, Reason: orchestrator.ReasonDrain},
+		{Op: orchestrator.Move, Reason: orchestrator.ReasonRequires},
+		{Op: orchestrator.Move, Reason: orchestrator.ReasonZone},
+		{Op: orchestrator.Move, Reason: orchestrator.ReasonLimit},
 	} {
 		c.changes[kind] = 0
 	}

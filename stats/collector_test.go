@@ -35,11 +35,12 @@ func busy() orchestrator.TermStats {
 			{Op: orchestrator.Start, Reason: orchestrator.ReasonLost}:     6,
 			{Op: orchestrator.Move, Reason: orchestrator.ReasonRebalance}: 9,
 		},
-		Deferred:   11,
-		Adds:       15,
-		LowerBound: 13,
-		Spread:     1,
-		List:       orchestrator.CallStats{Done: 10, Timeout: 2, Failed: 1},
+		Deferred:      11,
+		EvictionsHeld: 16,
+		Adds:          15,
+		LowerBound:    13,
+		Spread:        1,
+		List:          orchestrator.CallStats{Done: 10, Timeout: 2, Failed: 1},
 		Add: orchestrator.CallStats{
 			Done: 12, Rejected: 2, Deposed: 1,
 			Seconds: orchestrator.Durations{Count: 15, Sum: 60 * time.Second, Buckets: [16]uint64{2, 5, 0, 1}},
@@ -89,7 +90,10 @@ orchestrator_terms_total{result="ok"} 1
 # HELP orchestrator_changes_total Starts, stops and moves of instances that terms planned, by reason.
 # TYPE orchestrator_changes_total counter
 orchestrator_changes_total{op="move",reason="drain"} 0
+orchestrator_changes_total{op="move",reason="limit"} 0
 orchestrator_changes_total{op="move",reason="rebalance"} 18
+orchestrator_changes_total{op="move",reason="requires"} 0
+orchestrator_changes_total{op="move",reason="zone"} 0
 orchestrator_changes_total{op="start",reason="lost"} 12
 orchestrator_changes_total{op="start",reason="missing"} 0
 orchestrator_changes_total{op="stop",reason="surplus"} 0
@@ -166,6 +170,9 @@ orchestrator_load_spread 1
 # HELP orchestrator_deferred_moves Moves that the last term left to later terms.
 # TYPE orchestrator_deferred_moves gauge
 orchestrator_deferred_moves 11
+# HELP orchestrator_held_evictions Instances that stay where labels forbid it, because changed labels would evict too many at once.
+# TYPE orchestrator_held_evictions gauge
+orchestrator_held_evictions 16
 # HELP orchestrator_mass_loss Whether no silent worker is declared lost because too many are silent.
 # TYPE orchestrator_mass_loss gauge
 orchestrator_mass_loss 1
@@ -206,18 +213,18 @@ func TestBeforeTheFirstTermCountersAreZeroAndGaugesAbsent(t *testing.T) {
 	c := stats.NewCollector()
 
 	require.Equal(t, 4, testutil.CollectAndCount(c, "orchestrator_terms_total"))
-	require.Equal(t, 6, testutil.CollectAndCount(c, "orchestrator_changes_total"))
+	require.Equal(t, 9, testutil.CollectAndCount(c, "orchestrator_changes_total"))
 	require.Equal(t, 4*6, testutil.CollectAndCount(c, "orchestrator_calls_total"))
 	require.Equal(t, 3, testutil.CollectAndCount(c, "orchestrator_term_duration_seconds"))
 	require.Equal(t, 4, testutil.CollectAndCount(c, "orchestrator_call_duration_seconds"))
 	require.Equal(t, 1, testutil.CollectAndCount(c, "orchestrator_moves_excess_total"))
 	require.Equal(t, 6, testutil.CollectAndCount(c, "orchestrator_change_outcomes_total"))
-	require.Equal(t, 4+6+6+4*6+3+4+1, testutil.CollectAndCount(c))
+	require.Equal(t, 4+9+6+4*6+3+4+1, testutil.CollectAndCount(c))
 
 	before := testutil.CollectAndCount(c)
 	c.Observe(busy())
 	c.Observe(busy())
-	gauges := 3 + 8 + 10
+	gauges := 3 + 8 + 11
 	require.Equal(t, before+gauges, testutil.CollectAndCount(c), "a term added a series to a counter or a histogram")
 }
 
