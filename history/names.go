@@ -6,6 +6,7 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"slices"
 	"unicode"
 	"unicode/utf8"
 
@@ -53,11 +54,24 @@ func (n Names[W, T]) Change(c *orchestrator.Change[W, T]) Change {
 
 // Waiting returns waiting instances with text for names.
 func (n Names[W, T]) Waiting(w *orchestrator.Waiting[W, T]) Waiting {
-	out := Waiting{Task: n.task(w.Task), Instances: w.Instances, Reason: w.Reason, Named: w.Named}
+	out := Waiting{Task: n.task(w.Task), Instances: w.Instances, Reason: w.Reason, Named: w.Named, Causes: causesOf(w.Causes)}
 	if w.Named {
 		out.Worker = n.worker(w.Worker)
 	}
 	return out
+}
+
+// causesOf returns a copy of causes, with labels that are safe to show.
+func causesOf(c *orchestrator.Causes) *orchestrator.Causes {
+	if c == nil {
+		return nil
+	}
+	out := *c
+	out.Lacking = slices.Clone(c.Lacking)
+	for i := range out.Lacking {
+		out.Lacking[i].Label = Printable(out.Lacking[i].Label)
+	}
+	return &out
 }
 
 // Pause returns a pause with text for names and errors.

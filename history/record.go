@@ -216,7 +216,7 @@ func (r *recorder[W, T]) isQuiet(p *orchestrator.Plan[W, T]) bool {
 		return false
 	}
 	is, was := &p.Stats, &r.before.Stats
-	return is.Workers == was.Workers && is.Instances == was.Instances && is.Deferred == was.Deferred &&
+	return is.Workers == was.Workers && is.Instances == was.Instances && is.Deferred == was.Deferred && is.EvictionsHeld == was.EvictionsHeld &&
 		is.MassLoss == was.MassLoss && is.Cut == was.Cut && (is.Err == nil) == (was.Err == nil) &&
 		maps.Equal(r.waiting, r.before.WaitingInstances) && maps.Equal(r.paused, r.before.PausedKinds)
 }

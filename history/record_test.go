@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -134,6 +135,41 @@ func TestD10_Names(t *testing.T) {
 	require.Equal(t, []int{1}, loads(v, "{3 bad}"))
 	rows, _ := v.Repeated(history.Filter{Task: new("<9>")}, history.Position{}, 1)
 	require.Equal(t, orchestrator.OutcomeDry, rows[0].Change.Outcome)
+}
+
+// TestP12_CausesAreRecorded records the causes of waiting, and reads them from a log. In a log
+// of an earlier version there are none.
+func TestP12_CausesAreRecorded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	r, err := logged(path)()
+	require.NoError(t, err)
+	label := "g\u202epu"
+	given := orchestrator.Waiting[string, string]{
+		Task: "render", Instances: 2, Reason: orchestrator.ReasonNoPlace,
+		Causes: &orchestrator.Causes{Workers: 9, Lacking: []orchestrator.LabelCount{{Label: label, Workers: 7}}, NoRoom: 2},
+	}
+	waiting := history.Names[string, string]{}.Waiting(&given)
+	require.Equal(t, `of 9 open workers 7 lack "g\\u202epu", 2 have no room`, waiting.Causes.String())
+	require.Equal(t, label, given.Causes.Lacking[0].Label, "copied")
+	kind := orchestrator.ChangeKind{Op: orchestrator.Move, Reason: orchestrator.ReasonRequires}
+	r.Put(&history.Term{
+		Stats:   orchestrator.TermStats{Term: orchestrator.Term{Epoch: 1, Number: 1}, EvictionsHeld: 3},
+		Changes: []history.Change{{Kind: kind, Task: "render", From: "a", To: "b", Outcome: orchestrator.OutcomeDone}},
+		Waiting: []history.Waiting{waiting, {Task: "plain", Instances: 1, Reason: orchestrator.ReasonNoWorker}},
+	})
+	require.NoError(t, r.Close())
+
+	replayed, err := history.Open(path)
+	require.NoError(t, err)
+	require.Empty(t, replayed.Notes())
+	for term := range replayed.View().Terms(orchestrator.Term{}) {
+		require.Equal(t, waiting, term.Waiting[0])
+		require.Nil(t, term.Waiting[1].Causes)
+		require.Equal(t, kind, term.Changes[0].Kind)
+		require.Equal(t, 3, term.Stats.EvictionsHeld)
+		return
+	}
+	require.Fail(t, "no term was read")
 }
 
 // TestRing_Bounds makes more changes, events and loads than a ring keeps.
