@@ -72,7 +72,9 @@ type Member struct {
 	// Address is where the leader calls the replica, as host:port.
 	Address    string            `json:"address"`
 	Attributes map[string]string `json:"attributes,omitempty"`
-	Role       Role              `json:"role,omitempty"`
+	// Settings decide which tasks the replica may run, and how many; see WithSettings.
+	Settings orchestrator.WorkerSettings `json:"settings,omitzero"`
+	Role     Role                        `json:"role,omitempty"`
 	// Draining reports that the replica takes no more tasks and is about to leave.
 	Draining bool `json:"draining,omitempty"`
 	// Passive reports that the replica could not lead, and leads again only if no other
@@ -131,7 +133,7 @@ type View struct {
 //
 // (B1) A member is in every View of a Sync that began after the Sync that published it
 // had returned, as it was last published, until it is in Left or evicted. Attributes
-// keep every byte. A Sync whose heartbeat is not above the recorded one publishes
+// and Settings keep every byte. A Sync whose heartbeat is not above the recorded one publishes
 // nothing. Otherwise a late duplicate would lower the heartbeat, and an observer would
 // begin to count too early.
 //
@@ -216,6 +218,9 @@ func (u *Update) Check() error {
 	}
 	if size > maxAttributes {
 		invalid("attributes have %d bytes: at most %d", size, maxAttributes)
+	}
+	if err := u.Self.Settings.Check(); err != nil {
+		errs = append(errs, fmt.Errorf("settings: %w", err))
 	}
 	return errors.Join(errs...)
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -23,6 +24,9 @@ type leadership struct {
 	calls *calls
 	o     *orchestrator.Orchestrator[grpc.WorkerID, string]
 	known map[grpc.WorkerID]bool // the workers that o knows
+	log   *slog.Logger
+	// invalid has the IDs of the members whose settings are invalid.
+	invalid map[uint64]bool
 	// retired has the IDs of the members that were retired.
 	retired map[uint64]bool
 
@@ -47,6 +51,8 @@ func (r *Replica) newLeadership(epoch uint64, members []sighting) (*leadership, 
 			local: &local{worker: r.worker, id: r.p.self.ID, contents: tasks},
 		},
 		known:   make(map[grpc.WorkerID]bool),
+		log:     r.log,
+		invalid: make(map[uint64]bool),
 		retired: make(map[uint64]bool),
 		done:    make(chan struct{}),
 	}
@@ -144,7 +150,7 @@ func (l *leadership) update(members []sighting) error {
 				l.calls.fail(m.ID, err)
 			}
 		}
-		workers = append(workers, orchestrator.Worker[grpc.WorkerID]{Name: w, Draining: m.Draining})
+		workers = append(workers, orchestrator.NewWorker(w, m.Draining, l.settings(m)))
 		known[w] = true
 	}
 	if err := l.o.UpdateWorkers(workers); err != nil {
@@ -154,10 +160,24 @@ func (l *leadership) update(members []sighting) error {
 		if !known[w] {
 			l.calls.others.Disconnect(w)
 			l.calls.forget(w.Incarnation)
+			delete(l.invalid, w.Incarnation)
 		}
 	}
 	l.known = known
 	return nil
+}
+
+// settings returns the settings of a member, or none if a program of another version has
+// published some that are invalid here: such a member must not fail the others.
+func (l *leadership) settings(m Member) orchestrator.WorkerSettings {
+	if err := m.Settings.Check(); err != nil {
+		if !l.invalid[m.ID] {
+			l.log.Error("member's settings invalid, it counts as one without labels", "member", m.Name, "id", m.ID, "err", err)
+		}
+		l.invalid[m.ID] = true
+		return orchestrator.WorkerSettings{}
+	}
+	return m.Settings
 }
 
 // workerOf returns the name under which a leader knows a member. A member's name need

@@ -27,6 +27,7 @@ type settings struct {
 	drain        time.Duration
 	interval     time.Duration
 	attributes   map[string]string
+	placement    orchestrator.WorkerSettings
 	role         Role
 	credentials  *grpc.Credentials
 	plaintext    bool
@@ -72,7 +73,7 @@ func newSettings(opts []Option) (*settings, error) {
 		}
 	}
 	if len(s.problems) == 0 {
-		record := Update{Self: Member{ID: 1, Heartbeat: 1, Lease: s.lease, Name: s.name, Address: s.advertise, Attributes: s.attributes}}
+		record := Update{Self: Member{ID: 1, Heartbeat: 1, Lease: s.lease, Name: s.name, Address: s.advertise, Attributes: s.attributes, Settings: s.placement}}
 		if err := record.Check(); err != nil { // otherwise each Sync would fail
 			s.problems = append(s.problems, fmt.Errorf("the record of the replica: %w", err))
 		}
@@ -168,6 +169,14 @@ func WithInterval(d time.Duration) Option {
 func WithAttributes(attributes map[string]string) Option {
 	attributes = maps.Clone(attributes)
 	return func(s *settings) { s.attributes = attributes }
+}
+
+// WithSettings sets the zone, the labels, the share and the limit of the replica's worker,
+// with which the leader places tasks. The default is no labels, the zone with the empty
+// name, a share of 1 and no limit.
+func WithSettings(w orchestrator.WorkerSettings) Option {
+	w.Labels = slices.Clone(w.Labels)
+	return func(s *settings) { s.placement = w }
 }
 
 // WithWorkerOnly makes a replica that never leads.

@@ -117,7 +117,7 @@ func (r *Replica) Run(ctx context.Context) error {
 	}
 	r.p.self = Member{
 		ID: r.worker.Incarnation(), Lease: r.s.lease, Name: r.s.name, Address: address,
-		Attributes: r.s.attributes, Role: r.s.role,
+		Attributes: r.s.attributes, Settings: r.s.placement, Role: r.s.role,
 	}
 	if w, ok := r.backend.(Waiter); ok {
 		r.parts.Go(func() { r.watch(serving, w) })

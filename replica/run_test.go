@@ -464,10 +464,16 @@ func TestNew_NamesEveryInvalidOption(t *testing.T) {
 	_, err = replica.New(memory.New(), replica.Names("a"), func(context.Context, string) error { return nil },
 		replica.WithInterval(time.Second), replica.WithLease(2*time.Second, 0))
 	require.ErrorContains(t, err, "WithInterval(1s): must be at most a third of the lease, which is 2s")
+	wide := orchestrator.WorkerSettings{Zone: "a"}
+	for i := range 16 {
+		wide.Labels = append(wide.Labels, strings.Repeat(string(rune('a'+i)), 256))
+	}
 	for text, option := range map[string]replica.Option{
 		"attributes have 4097 bytes":        replica.WithAttributes(map[string]string{"a": strings.Repeat("x", 4096)}),
 		"attributes are not UTF-8":          replica.WithAttributes(map[string]string{"a": "\xff"}),
 		"name, address or attributes are":   replica.WithName("\xff"),
+		"Share is -1":                       replica.WithSettings(orchestrator.WorkerSettings{Share: -1}),
+		"Zone and Labels have 4097 bytes":   replica.WithSettings(wide),
 		"name has 1 bytes and address 1025": replica.WithAdvertise(strings.Repeat("x", 1025)),
 	} {
 		_, err = replica.New(memory.New(), replica.Names("a"), func(context.Context, string) error { return nil }, replica.WithName("a"), option)

@@ -22,6 +22,10 @@ type Task struct {
 	Instances int
 	// Handoff is the order of the two halves of a move; see orchestrator.WithHandoff.
 	Handoff orchestrator.Handoff
+	// Requires, MaxPerZone and Weight are as in orchestrator.Task.
+	Requires   []string
+	MaxPerZone int
+	Weight     int64
 	// Content is the input of the task, at most 1 MiB; see worker.Content. It is not
 	// copied: the Source must not change the bytes.
 	Content []byte
@@ -138,7 +142,10 @@ func (c *contents) replace(tasks []Task, o tasksOf) (before int, err error) {
 			return 0, fmt.Errorf("task %q: %w: new content has version %d, the former %d: must be higher", t.Name, orchestrator.ErrInvalid, t.Version, former.version)
 		}
 		next[t.Name] = content{t.Content, t.Version}
-		expected[i] = orchestrator.Task[string]{Name: t.Name, Instances: t.Instances, Handoff: t.Handoff}
+		expected[i] = orchestrator.Task[string]{
+			Name: t.Name, Instances: t.Instances, Handoff: t.Handoff,
+			Requires: t.Requires, MaxPerZone: t.MaxPerZone, Weight: t.Weight,
+		}
 	}
 	if err := o.UpdateTasks(expected); err != nil {
 		return 0, err

@@ -127,6 +127,7 @@ func (r *Replica) Status() Status {
 	s.Members = slices.Clone(s.Members)
 	for i := range s.Members {
 		s.Members[i].Attributes = maps.Clone(s.Members[i].Attributes)
+		s.Members[i].Settings.Labels = slices.Clone(s.Members[i].Settings.Labels)
 	}
 	s.Lease = r.worker.LeaseStats().Left
 	for _, t := range r.worker.Status() {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -73,6 +74,7 @@ func (c *contents) apply(u replica.Update) (news bool, err error) {
 	}
 	if self.Heartbeat > before.member.Heartbeat {
 		self.Attributes = maps.Clone(self.Attributes)
+		self.Settings.Labels = slices.Clone(self.Settings.Labels)
 		c.members[self.ID] = record{member: self}
 		c.longest = max(c.longest, self.Lease)
 		news = !known || before.member.Draining != self.Draining || before.member.Passive != self.Passive
@@ -113,6 +115,7 @@ func (c *contents) view() replica.View {
 	for _, r := range c.members {
 		m := r.member
 		m.Attributes = maps.Clone(m.Attributes)
+		m.Settings.Labels = slices.Clone(m.Settings.Labels)
 		v.Members = append(v.Members, m)
 	}
 	return v

@@ -27,9 +27,12 @@ const (
 // Query returns a source that runs a query every 10 seconds, for at most a minute. Each row
 // is a task, and the first column its name, of any type. There may be columns
 //
-//	instances  replica.Task.Instances; null is 1
-//	content    replica.Task.Content; null is empty
-//	version    replica.Task.Version; null is 0
+//	instances     replica.Task.Instances; null is 1
+//	content       replica.Task.Content; null is empty
+//	version       replica.Task.Version; null is 0
+//	requires      replica.Task.Requires, of type text[]; null is empty
+//	max_per_zone  replica.Task.MaxPerZone; null is 0
+//	weight        replica.Task.Weight; null is 0
 //
 // and no others. The query must return neither a name that is null, empty or returned
 // before, nor more than a million rows or 512 MiB. Otherwise the tasks stay as they are, and
@@ -126,12 +129,18 @@ func scan(rows pgx.Rows, values [][]byte) (replica.Task, error) {
 			task.Instances, err = strconv.Atoi(string(v))
 		case field.Name == "version":
 			task.Version, err = strconv.ParseInt(string(v), 10, 64)
+		case field.Name == "max_per_zone":
+			task.MaxPerZone, err = strconv.Atoi(string(v))
+		case field.Name == "weight":
+			task.Weight, err = strconv.ParseInt(string(v), 10, 64)
+		case field.Name == "requires":
+			err = rows.Conn().TypeMap().Scan(field.DataTypeOID, field.Format, v, &task.Requires)
 		case field.Name == "content" && field.DataTypeOID == pgtype.ByteaOID:
 			err = rows.Conn().TypeMap().Scan(field.DataTypeOID, field.Format, v, &task.Content)
 		case field.Name == "content":
 			task.Content = append([]byte(nil), v...)
 		default:
-			return task, fmt.Errorf("unknown column %q: must be instances, content or version", field.Name)
+			return task, fmt.Errorf("unknown column %q: must be instances, content, version, requires, max_per_zone or weight", field.Name)
 		}
 		if err != nil {
 			return task, fmt.Errorf("column %q: %w", field.Name, err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/replica"
 )
 
@@ -69,6 +70,7 @@ func (k *kit) client() *client {
 	return &client{k: k, b: k.store.Open(), self: replica.Member{
 		ID: rand.Uint64N(1<<63-1) + 1, Lease: 15 * time.Second, Name: "replica ü", Address: "192.0.2.1:7000",
 		Attributes: map[string]string{"version": "1.2", "zone\x01": "\"ü\"\n\x7f\x00"},
+		Settings:   orchestrator.WorkerSettings{Zone: "zone ü", Labels: []string{`disk="ssd"`, "gpu"}, Share: 2, MaxTasks: 9},
 	}}
 }
 
@@ -367,6 +369,7 @@ func testInvalid(k *kit) {
 		func(u *replica.Update) { u.Self.Lease = time.Hour },
 		func(u *replica.Update) { u.Self.Attributes = map[string]string{"k": string(make([]byte, 1<<16))} },
 		func(u *replica.Update) { u.Self.Name = "\xff" },
+		func(u *replica.Update) { u.Self.Settings.Labels = []string{"!gpu"} },
 	} {
 		if v, err := c.try(k.Context(), spoil); err == nil {
 			k.Errorf("an invalid update was accepted: %+v", v)
