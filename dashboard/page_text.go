@@ -26,8 +26,8 @@ func pageFuncs() template.FuncMap {
 	return template.FuncMap{
 		"ago": agoOf, "because": reasonOf, "changes": changesOf, "clock": utc, "condition": conditionOf, "count": grouped, "decimal": decimal,
 		"isLink": isLink, "item": itemOf, "linked": linked, "list": listOf, "merge": mergeQuery, "minus": minus, "name": firstName,
-		"names": namesOf, "percent": percent, "plural": plural, "urgency": urgency, "stamp": stamp, "states": statesOf,
-		"refused": refused, "remarks": remarksOf, "remarksBesides": remarksBesides, "repeats": repeats, "sum": sum, "text": textOf, "took": took, "twins": twinsOf, "unlimited": unlimited, "waits": waits,
+		"names": namesOf, "percent": percent, "placed": isPlaced, "placement": placementOf, "plural": plural, "urgency": urgency, "stamp": stamp, "states": statesOf,
+		"refused": refused, "remarks": remarksOf, "remarksBesides": remarksBesides, "repeats": repeats, "rules": rulesOf, "sum": sum, "text": textOf, "took": took, "twins": twinsOf, "unlimited": unlimited, "waits": waits,
 		"assumed": assumedOf, "waitingKinds": waitingKinds, "workerStates": workerStates, "workerOrders": workerOrders,
 
 		"bars": barsOf, "calls": callsOf, "cells": cellsOf, "difference": differenceOf, "distinct": distinctName, "figures": figuresOf,
@@ -242,6 +242,9 @@ func remarksOf(row api.TermRow) remarks {
 		parts = append(parts, shorten(strings.TrimPrefix(textOf(s.Err), fmt.Sprintf("term %d: ", s.Term.Number)), 120))
 	}
 	bad := len(parts) > 0
+	if s.EvictionsHeld > 0 {
+		parts = append(parts, plural(s.EvictionsHeld, "eviction")+" held, because changed labels would evict too many")
+	}
 	if s.Deferred > 0 {
 		parts = append(parts, plural(s.Deferred, "move")+" deferred")
 	}
@@ -314,10 +317,13 @@ func reasonOf(r api.WorkerReason, changes []api.RepeatedChange) string {
 	if r.Has {
 		text = cmp.Or(whyHere[r.Reason], string(r.Reason))
 	}
-	if r.Has && r.Reason == orchestrator.ReasonStays && r.Worker.Nth == 0 {
+	if r.Label != "" {
+		text = lacks(r.Label)
+	}
+	if broughtBy := r.Reason == orchestrator.ReasonStays || evictions[r.Reason] != ""; r.Has && broughtBy && r.Worker.Nth == 0 {
 		for i := range changes {
 			if c := &changes[i].Change; c.Kind.Op != orchestrator.Stop && c.To == r.Worker.Name && c.Outcome == orchestrator.OutcomeDone {
-				text = cmp.Or(whyHere[c.Kind.Reason], string(c.Kind.Reason)) + " in term " + grouped(changes[i].Term.Number)
+				text = cmp.Or(evictions[c.Kind.Reason], whyHere[c.Kind.Reason], string(c.Kind.Reason)) + " in term " + grouped(changes[i].Term.Number)
 				break
 			}
 		}
@@ -345,6 +351,17 @@ var (
 		orchestrator.ReasonNoOtherWorker: "the worker drains, and every other worker that could take it runs one already",
 		orchestrator.ReasonPaused:        "the worker drains, and the task pauses: its stop failed here, or its start elsewhere",
 		orchestrator.ReasonPinned:        "the worker drains, and has pinned the task",
+		orchestrator.ReasonNoPlace:       "the worker drains, and labels, zones or limits leave no other place",
+		orchestrator.ReasonRequires:      "the worker does not have the labels that it requires, and it has no other place",
+		orchestrator.ReasonZone:          "the zone has more instances than it may have, and there is no other place",
+		orchestrator.ReasonLimit:         "the worker has more tasks than its limit, and there is no other place",
+		orchestrator.ReasonEvictionHeld:  "the worker does not have the labels that it requires; evictions wait, because changed labels would evict too many",
+	}
+	// evictions says where an instance came from that a rule has moved.
+	evictions = map[orchestrator.Reason]string{
+		orchestrator.ReasonRequires: "moved here from a worker without the labels that it requires",
+		orchestrator.ReasonZone:     "moved here from a zone with too many instances",
+		orchestrator.ReasonLimit:    "moved here from a worker with more tasks than its limit",
 	}
 	whyNotHere = map[orchestrator.Reason]string{
 		orchestrator.ReasonLost:          "the worker is lost",
@@ -362,6 +379,10 @@ var (
 		orchestrator.ReasonSkipped:       "the term ended before it could start it",
 		orchestrator.ReasonNoWorker:      "no worker is open to new tasks",
 		orchestrator.ReasonNoOtherWorker: "the worker cannot take it, and every other one runs one already",
+		orchestrator.ReasonRequires:      "the worker does not have the labels that it requires",
+		orchestrator.ReasonZone:          "the zone has as many instances as it may have",
+		orchestrator.ReasonLimit:         "the worker has as many tasks as its limit",
+		orchestrator.ReasonNoPlace:       "labels, zones or limits leave no place",
 	}
 	whyWaiting = map[orchestrator.Reason]string{
 		orchestrator.ReasonHeld:          "may run on a worker that does not answer",
@@ -373,11 +394,79 @@ var (
 		orchestrator.ReasonLate:          "its worker answered too late for the term",
 		orchestrator.ReasonSkipped:       "the term ended before the start",
 		orchestrator.ReasonFailed:        "the start failed",
+		orchestrator.ReasonNoPlace:       "labels, zones or limits leave no place",
+		orchestrator.ReasonRequires:      "its worker does not have the labels that it requires, and it has no other place",
+		orchestrator.ReasonZone:          "its zone has more than it may have, and it has no other place",
+		orchestrator.ReasonLimit:         "its worker has more tasks than its limit, and it has no other place",
+		orchestrator.ReasonEvictionHeld:  "its worker does not have the labels that it requires; evictions wait, because changed labels would evict too many",
 	}
 )
 
+// lacks returns that a worker does not fulfil a label as a task requires it.
+func lacks(label string) string {
+	if label, not := strings.CutPrefix(label, "!"); not {
+		return "the worker has the label " + quote(label)
+	}
+	return "the worker does not have the label " + quote(label)
+}
+
 // waits returns why instances wait.
-func waits(w api.Waiting) string { return cmp.Or(whyWaiting[w.Reason], string(w.Reason)) }
+func waits(w api.Waiting) string {
+	text := cmp.Or(whyWaiting[w.Reason], string(w.Reason))
+	if w.Causes != nil {
+		text += ": " + textOf(w.Causes)
+	}
+	return text
+}
+
+// placementOf returns the settings of a worker as a list: "zone east, gpu, at most 9 tasks".
+func placementOf(s orchestrator.WorkerSettings) string {
+	var parts []string
+	if s.Zone != "" {
+		parts = append(parts, "zone "+s.Zone)
+	}
+	parts = append(parts, s.Labels...)
+	if s.Share > 1 {
+		parts = append(parts, "share "+grouped(s.Share))
+	}
+	if s.MaxTasks > 0 {
+		parts = append(parts, "at most "+plural(s.MaxTasks, "task"))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// isPlaced reports whether a worker has settings.
+func isPlaced(workers []api.Worker) bool {
+	return slices.ContainsFunc(workers, func(w api.Worker) bool { return placementOf(w.Settings) != "" })
+}
+
+// rulesOf returns the rules of a task as sentences.
+func rulesOf(t api.Task) string {
+	var has, not, parts []string
+	for _, label := range t.Requires {
+		if label, without := strings.CutPrefix(label, "!"); without {
+			not = append(not, quote(label))
+		} else {
+			has = append(has, quote(label))
+		}
+	}
+	if len(has) > 0 {
+		parts = append(parts, "Its workers must have "+strings.Join(has, ", ")+".")
+	}
+	if len(not) > 0 {
+		parts = append(parts, "Its workers must not have "+strings.Join(not, ", ")+".")
+	}
+	switch {
+	case t.MaxPerZone > 0:
+		parts = append(parts, "At most "+plural(t.MaxPerZone, "instance")+" may run in one zone.")
+	case t.MaxPerZone < 0:
+		parts = append(parts, "Its instances are not spread over zones.")
+	}
+	if t.Weight > 0 {
+		parts = append(parts, "Each instance weighs "+grouped(t.Weight)+".")
+	}
+	return strings.Join(parts, " ")
+}
 
 // urgency returns how a problem is shown.
 func urgency(kind api.ProblemKind) string {

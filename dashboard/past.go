@@ -57,7 +57,7 @@ func repeated(rows []history.Repeated) []api.RepeatedChange {
 func (v *view[W, T]) changeList(q *query) (api.Changes, *api.Error) {
 	filter := history.Filter{
 		Task: q.optional("task"), Worker: q.optional("worker"),
-		Reason: orchestrator.Reason(q.oneOf("reason", "missing", "lost", "vanished", "unexpected", "surplus", "rebalance", "drain")),
+		Reason: orchestrator.Reason(q.oneOf("reason", "missing", "lost", "vanished", "unexpected", "surplus", "rebalance", "drain", "requires", "zone", "limit")),
 		Outcome: orchestrator.Outcome(q.oneOf("outcome",
 			"planned", "dry", "done", "failed", "returned", "unknown", "stopping", "skipped")),
 	}

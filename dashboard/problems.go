@@ -38,7 +38,8 @@ type cause[T comparable] struct {
 	later     bool      // there are later times
 	until     uint64
 	failures  int
-	moves     int // that wait because starts fail
+	moves     int    // that wait because starts fail
+	rules     string // why labels, zones and limits leave no place
 }
 
 // causes groups what a term left by cause.
@@ -200,8 +201,8 @@ func (c *causes[W, T]) ofMissing() {
 		w := &c.plan.Waiting[i]
 		switch w.Kind() {
 		case orchestrator.WaitingUnplaced:
-			to := c.get(api.ProblemUnplaced, string(w.Reason))
-			to.reason = w.Reason
+			to := c.get(api.ProblemUnplaced, string(w.Reason)+causesText(w))
+			to.reason, to.rules = w.Reason, causesText(w)
 			to.add(w.Task, w.Instances)
 			if w.Named {
 				c.addWorker(to, w.Worker)
@@ -211,8 +212,8 @@ func (c *causes[W, T]) ofMissing() {
 		case orchestrator.WaitingStaying:
 			// A pinned task ends by itself. A stop that failed is in ofPauses.
 			if w.Reason != orchestrator.ReasonPinned && w.Reason != orchestrator.ReasonPaused {
-				to := c.get(api.ProblemStaying, string(w.Reason))
-				to.reason = w.Reason
+				to := c.get(api.ProblemStaying, string(w.Reason)+causesText(w))
+				to.reason, to.rules = w.Reason, causesText(w)
 				to.add(w.Task, w.Instances)
 				c.addWorker(to, w.Worker)
 			}
@@ -418,8 +419,12 @@ func (c *causes[W, T]) text(from *cause[T], p *api.Problem) string {
 		return fmt.Sprintf("%s %s quarantined after %s%s. The next try is in term %d.",
 			workers, are, count(from.failures, "failed start", "failed starts"), why, from.until)
 	case api.ProblemStaying:
+		if text := breaks[from.reason]; text != "" {
+			stay := pick(from.instances, "stays", "stay")
+			return fmt.Sprintf("%s of %s %s on %s, %s: %s.", count(from.instances, "instance", "instances"), tasks, stay, workers, text, cmp.Or(from.rules, whyHeld))
+		}
 		return fmt.Sprintf("%s cannot be emptied. %s of %s %s there: %s.",
-			workers, count(from.instances, "instance", "instances"), tasks, pick(from.instances, "stays", "stay"), because(from.reason))
+			workers, count(from.instances, "instance", "instances"), tasks, pick(from.instances, "stays", "stay"), cmp.Or(from.rules, because(from.reason)))
 	case api.ProblemDeferred:
 		if from.err == "" {
 			return fmt.Sprintf("%s: this leader may move none (WithMaxMoves).", count(from.instances, "move waits", "moves wait"))
@@ -452,7 +457,26 @@ func (c *causes[W, T]) unplaced(from *cause[T], workers, tasks string) string {
 	case "":
 		return fmt.Sprintf("%s would be started, but this leader only plans (WithDryRun).", what)
 	}
-	return fmt.Sprintf("%s %s no place: %s.", what, has, because(from.reason))
+	return fmt.Sprintf("%s %s no place: %s.", what, has, cmp.Or(from.rules, because(from.reason)))
+}
+
+// breaks says of an instance that stays which rule it breaks.
+var breaks = map[orchestrator.Reason]string{
+	orchestrator.ReasonRequires:     "without the labels that it requires",
+	orchestrator.ReasonZone:         "in a zone with more than it may have",
+	orchestrator.ReasonLimit:        "above the limit of the worker",
+	orchestrator.ReasonEvictionHeld: "without the labels that it requires",
+}
+
+// whyHeld is why an instance is not evicted though it may have a place.
+const whyHeld = "changed labels would evict too many at once, so none is evicted for five minutes"
+
+// causesText returns why labels, zones and limits leave no place; "" without such causes.
+func causesText[W, T comparable](w *orchestrator.Waiting[W, T]) string {
+	if w.Causes == nil {
+		return ""
+	}
+	return printable(w.Causes.String())
 }
 
 // because returns a reason of waiting as a clause.
@@ -462,6 +486,8 @@ func because(r orchestrator.Reason) string {
 		return "no worker is open to new tasks"
 	case orchestrator.ReasonNoOtherWorker:
 		return "every worker that could take one already runs the task"
+	case orchestrator.ReasonNoPlace:
+		return "labels, zones or limits leave none"
 	}
 	return string(r)
 }

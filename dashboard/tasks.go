@@ -159,7 +159,10 @@ func isMissing[W, T comparable](w *orchestrator.Waiting[W, T]) bool {
 func (v *view[W, T]) taskRows(tasks []keyed[orchestrator.Task[T]]) []api.Task {
 	rows, byName := make([]api.Task, len(tasks)), make(map[T]*api.Task, len(tasks))
 	for i, t := range tasks {
-		rows[i] = api.Task{Name: t.name(), Instances: t.row.Instances, Workers: []api.Name{}}
+		rows[i] = api.Task{
+			Name: t.name(), Instances: t.row.Instances, Workers: []api.Name{},
+			Requires: shownLabels(t.row.Requires), MaxPerZone: t.row.MaxPerZone, Weight: t.row.Weight,
+		}
 		byName[t.row.Name] = &rows[i]
 	}
 	table := v.workers()
@@ -253,7 +256,7 @@ func (v *view[W, T]) task(q *query) (api.TaskDetail, *api.Error) {
 	for _, selected := range p.selected() {
 		why := &explanation.Workers[selected.row]
 		reasons = append(reasons, api.WorkerReason{
-			Worker: selected.name(), Has: why.Has, Reason: why.Reason, Until: why.Until, Failure: printable(why.Failure),
+			Worker: selected.name(), Has: why.Has, Reason: why.Reason, Until: why.Until, Failure: printable(why.Failure), Label: printable(why.Label),
 		})
 	}
 	out.Reasons, out.ReasonsPage = page(p, p.matching, reasons)

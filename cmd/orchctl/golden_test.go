@@ -154,6 +154,31 @@ func TestD24_Golden(t *testing.T) {
 	})
 }
 
+// A fleet with labels, zones and limits: the settings, and why tasks have no place.
+func TestP12_GoldenPlacement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		f := n.newFleet(newCluster(t), "127.0.0.1:1", 7)
+		f.Start("w1", "w2", "w3")
+		require.NoError(t, f.UpdateWorkers([]orchestrator.Worker[string]{
+			{Name: "w1", Zone: "east", Labels: []string{"gpu", "disk=ssd"}, Share: 2, MaxTasks: 1},
+			{Name: "w2", Zone: "west", Labels: []string{"gpu", "spot"}},
+			{Name: "w3", Zone: "west"},
+		}))
+		require.NoError(t, f.UpdateTasks([]orchestrator.Task[string]{
+			{Name: "render", Requires: []string{"gpu", "!spot"}},
+			{Name: "train", Requires: []string{"gpu", "!spot"}, Weight: 5},
+			{Name: "mirror", Instances: 3, MaxPerZone: 1},
+			{Name: "plain"},
+		}))
+		f.terms(3)
+		for _, line := range []string{"status", "workers", "worker w1", "tasks", "task mirror", "why mirror", "why train", "waiting"} {
+			n.golden("placement "+line, n.run("http://127.0.0.1:1", strings.Fields(line)...))
+		}
+		n.golden("placement replay waiting", n.run("", "replay", f.history, "waiting"))
+	})
+}
+
 func TestD24_Watch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)

@@ -54,7 +54,33 @@ func waitingText(w *api.Waiting) string {
 	if w.Instances > 1 {
 		text += fmt.Sprintf(" × %d", w.Instances)
 	}
-	return text
+	return text + causesText(w)
+}
+
+// causesText returns why no worker takes waiting instances, as the end of a text.
+func causesText(w *api.Waiting) string {
+	if w.Causes == nil {
+		return ""
+	}
+	return ": " + api.Printable(w.Causes.String())
+}
+
+// rulesText returns the rules of a task as a list; "" without any.
+func rulesText(t *api.Task) string {
+	var parts []string
+	if len(t.Requires) > 0 {
+		parts = append(parts, "requires "+api.Printable(strings.Join(t.Requires, ", ")))
+	}
+	switch {
+	case t.MaxPerZone > 0:
+		parts = append(parts, fmt.Sprintf("at most %d in a zone", t.MaxPerZone))
+	case t.MaxPerZone < 0:
+		parts = append(parts, "not spread over zones")
+	}
+	if t.Weight > 0 {
+		parts = append(parts, fmt.Sprintf("weight %d", t.Weight))
+	}
+	return strings.Join(parts, "; ")
 }
 
 func taskDetail(*flag.FlagSet) action {
@@ -74,6 +100,11 @@ func taskDetail(*flag.FlagSet) action {
 
 func why(*flag.FlagSet) action {
 	return oneTask(func(s *session, b *strings.Builder, a *api.TaskDetail) {
+		for i := range a.Waiting {
+			if w := &a.Waiting[i]; w.Causes != nil {
+				fmt.Fprintf(b, "waiting: %s\n", waitingText(w))
+			}
+		}
 		var rows [][]string
 		for _, r := range a.Reasons {
 			has, until := "no", ""
@@ -86,7 +117,11 @@ func why(*flag.FlagSet) action {
 			if r.Failure != "" {
 				until = strings.TrimPrefix(until+": "+api.Printable(r.Failure), ": ")
 			}
-			rows = append(rows, []string{shown(r.Worker), has, api.Printable(string(r.Reason)), until})
+			reason := api.Printable(string(r.Reason))
+			if r.Label != "" {
+				reason += " " + api.Printable(r.Label)
+			}
+			rows = append(rows, []string{shown(r.Worker), has, reason, until})
 		}
 		section(b, s.screen.table([]string{"worker", "has it", "reason", ""}, rows))
 		more(b, a.ReasonsPage.Matching-len(a.Reasons), "more worker")
@@ -106,6 +141,9 @@ func oneTask(text func(*session, *strings.Builder, *api.TaskDetail)) action {
 			if s.settings.log == nil {
 				where := cmp.Or(shownAll(a.Workers, a.WorkersTotal), "no worker")
 				fmt.Fprintf(&b, "%s: %s wanted, on %s\n", shown(a.Name), plural(a.Instances, "instance"), where)
+				if rules := rulesText(&a.Task); rules != "" {
+					fmt.Fprintf(&b, "rules: %s\n", rules)
+				}
 			}
 			text(s, &b, &a)
 			return b.String()
@@ -151,5 +189,5 @@ func waitingRow(task string, w *api.Waiting) []string {
 	if w.Named {
 		worker = name(w.Worker)
 	}
-	return []string{task, strconv.Itoa(w.Instances), api.Printable(string(w.Kind())), worker, api.Printable(string(w.Reason))}
+	return []string{task, strconv.Itoa(w.Instances), api.Printable(string(w.Kind())), worker, api.Printable(string(w.Reason)) + causesText(w)}
 }

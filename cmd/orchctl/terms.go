@@ -80,7 +80,7 @@ func filterFlags(f *flag.FlagSet) url.Values {
 	query := url.Values{}
 	for key, words := range map[string][]string{
 		"task": nil, "worker": nil,
-		"reason":  {"missing", "lost", "vanished", "unexpected", "surplus", "rebalance", "drain"},
+		"reason":  {"missing", "lost", "vanished", "unexpected", "surplus", "rebalance", "drain", "requires", "zone", "limit"},
 		"outcome": {"done", "failed", "returned", "unknown", "stopping", "skipped", "dry"},
 	} {
 		queryFlag(f, query, key, "only changes with this `"+key+"`", words...)

@@ -86,17 +86,46 @@ func workers(f *flag.FlagSet) action {
 			return err
 		}
 		return s.show(a, column(a.Workers, (*api.Worker).String), func() string {
+			heading := []string{"worker", "state", "since", "tasks", "why"}
+			placed := slices.ContainsFunc(a.Workers, func(w api.Worker) bool { return placementText(&w) != "" })
+			if placed {
+				heading = append(heading, "placement")
+			}
 			var rows [][]string
 			for _, w := range a.Workers {
 				why := w.Err
 				if q := w.Quarantine; why == "" && q != nil {
 					why = fmt.Sprintf("%s until term %d: %v", plural(q.Failures, "failure"), q.Until, q.Err)
 				}
-				rows = append(rows, []string{shown(w.Name), stateText(&w), s.when(a.Now, w.Since), strconv.Itoa(w.Tasks), api.Printable(why)})
+				row := []string{shown(w.Name), stateText(&w), s.when(a.Now, w.Since), strconv.Itoa(w.Tasks), api.Printable(why)}
+				if placed {
+					row = append(row, placementText(&w))
+				}
+				rows = append(rows, row)
 			}
-			return s.screen.table([]string{"worker", "state", "since", "tasks", "why"}, rows)
+			return s.screen.table(heading, rows)
 		})
 	}
+}
+
+// placementText returns the zone, the labels, the share and the limit of a worker as a list;
+// "" without any.
+func placementText(w *api.Worker) string {
+	var parts []string
+	s := &w.Settings
+	if s.Zone != "" {
+		parts = append(parts, "zone "+api.Printable(s.Zone))
+	}
+	for _, label := range s.Labels {
+		parts = append(parts, api.Printable(label))
+	}
+	if s.Share > 1 {
+		parts = append(parts, fmt.Sprintf("share %d", s.Share))
+	}
+	if s.MaxTasks > 0 {
+		parts = append(parts, "at most "+plural(s.MaxTasks, "task"))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func workersParts(a *api.Workers) (*api.Page, *[]api.Worker) { return &a.Page, &a.Workers }
@@ -132,6 +161,9 @@ func (s *session) workerText(a *api.WorkerDetail) string {
 	fmt.Fprintf(&b, "%s: %s, %s\n", shown(w.Name), stateText(w), plural(w.Tasks, "task"))
 	if !w.Since.IsZero() {
 		fmt.Fprintf(&b, "since: %s\n", s.when(a.Now, w.Since))
+	}
+	if placement := placementText(w); placement != "" {
+		fmt.Fprintf(&b, "placement: %s\n", placement)
 	}
 	if w.Err != "" {
 		fmt.Fprintf(&b, "why: %s\n", api.Printable(w.Err))

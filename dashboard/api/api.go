@@ -141,6 +141,8 @@ type Worker struct {
 	ListTook   time.Duration `json:"list_took_ns,omitempty"`
 	// Tasks counts its tasks. A lost worker has none.
 	Tasks int `json:"tasks"`
+	// Settings are the zone, the labels, the share and the limit; zero without any.
+	Settings orchestrator.WorkerSettings `json:"settings,omitzero"`
 }
 
 // WorkerDetail is the answer to GET api/v1/worker?name=…
@@ -203,6 +205,10 @@ type Task struct {
 	Name
 	// Instances is how many are wanted; 0 if the task is not expected.
 	Instances int `json:"instances"`
+	// Requires, MaxPerZone and Weight are as in orchestrator.Task.
+	Requires   []string `json:"requires,omitempty"`
+	MaxPerZone int      `json:"max_per_zone,omitempty"`
+	Weight     int64    `json:"weight,omitempty"`
 	// Workers run it or may run it; at most eight. WorkersTotal counts all.
 	Workers      []Name `json:"workers"`
 	WorkersTotal int    `json:"workers_total"`
