@@ -80,10 +80,11 @@ var mayImport = map[string]string{
 	// Programs.
 	"cmd/orchctl":             "std . dashboard/api history",
 	"examples/allocator":      "std . worker stats dashboard etcd etcd/embed examples/allocator/api go.etcd.io/etcd github.com/prometheus golang.org/x",
-	"examples/allocator/api":  "std golang.org/x/sync",
+	"examples/allocator/api":  "std . golang.org/x/sync",
 	"examples/dashboard":      "std . communicator/memory dashboard examples/internal/stage",
 	"examples/dryrun":         "std . communicator",
 	"examples/manager":        "std . worker boltfile dashboard communicator/grpc communicator/grpc/manager examples/internal/stage",
+	"examples/placement":      "std . worker communicator/grpc communicator/grpc/manager examples/internal/stage",
 	"examples/quickstart":     "std . worker examples/internal/stage",
 	"examples/recruit":        "std recruit examples/internal/stage github.com/redis github.com/alicebob golang.org/x/sync",
 	"examples/replicas":       "std . worker replica replica/memory replica/postgres examples/internal/stage github.com/jackc/pgx",

@@ -18,7 +18,7 @@ type tasks struct{ *etcd.Registry }
 
 func (t tasks) Create(ctx context.Context, item api.Item) (api.Item, error) {
 	stored, err := t.Registry.Create(ctx, etcd.Item{
-		Name: item.ID, Content: item.Content, Settings: orchestrator.TaskSettings{Instances: item.Instances},
+		Name: item.ID, Content: item.Content, Settings: withRules(orchestrator.TaskSettings{Instances: item.Instances}, item.Rules),
 	})
 	return shown(stored), known(err)
 }
@@ -38,6 +38,11 @@ func (t tasks) Put(ctx context.Context, id string, c api.Change) (api.Item, bool
 		}
 		if c.Instances > 0 {
 			after.Settings.Instances = c.Instances
+		}
+		if c.Rules != nil {
+			rules := rulesOf(after.Settings)
+			c.Rules(&rules)
+			after.Settings = withRules(after.Settings, rules)
 		}
 		stored, err := t.CompareAndSwap(ctx, before, after)
 		if !errors.Is(err, etcd.ErrChanged) {
@@ -91,8 +96,19 @@ func (t tasks) List(ctx context.Context, after string, limit int) ([]api.Item, e
 
 func shown(item etcd.Item) api.Item {
 	return api.Item{
-		ID: item.Name, Content: item.Content, Instances: max(item.Settings.Instances, 1), Version: version(item),
+		ID: item.Name, Content: item.Content, Instances: max(item.Settings.Instances, 1), Rules: rulesOf(item.Settings),
+		Version: version(item),
 	}
+}
+
+// rulesOf returns the rules among settings, and withRules returns settings with others.
+func rulesOf(s orchestrator.TaskSettings) api.Rules {
+	return api.Rules{Requires: s.Requires, MaxPerZone: s.MaxPerZone, Weight: s.Weight}
+}
+
+func withRules(s orchestrator.TaskSettings, r api.Rules) orchestrator.TaskSettings {
+	s.Requires, s.MaxPerZone, s.Weight = r.Requires, r.MaxPerZone, r.Weight
+	return s
 }
 
 // version returns a string that differs between any two states of a task. A settings

@@ -54,13 +54,20 @@ func TestBackend_PutsAndDeletesUnderConditions(t *testing.T) {
 	require.Equal(t, api.ErrChanged, err)
 	second, err := b.Get(ctx, "a")
 	require.NoError(t, err)
-	third, created, err := b.Put(ctx, "a", api.Change{Instances: 3, If: is(second.Version)})
+	weigh := func(r *api.Rules) { r.Weight, r.Requires = 5, []string{"gpu"} }
+	_, _, err = b.Put(ctx, "a", api.Change{Rules: weigh, If: is(first.Version)})
+	require.Equal(t, api.ErrChanged, err)
+	third, created, err := b.Put(ctx, "a", api.Change{Instances: 3, Rules: weigh, If: is(second.Version)})
 	require.NoError(t, err)
 	require.False(t, created)
-	require.Equal(t, api.Item{ID: "a", Content: []byte("x"), Instances: 3, Version: third.Version}, third)
+	require.Equal(t, api.Item{
+		ID: "a", Content: []byte("x"), Instances: 3, Rules: api.Rules{Weight: 5, Requires: []string{"gpu"}}, Version: third.Version,
+	}, third)
 	stored, err := b.Registry.Get(ctx, "a")
 	require.NoError(t, err)
-	require.Equal(t, orchestrator.TaskSettings{Instances: 3, Handoff: orchestrator.StartThenStop}, stored.Settings)
+	require.Equal(t, orchestrator.TaskSettings{
+		Instances: 3, Handoff: orchestrator.StartThenStop, Weight: 5, Requires: []string{"gpu"},
+	}, stored.Settings)
 
 	for _, old := range []api.Item{first, second} {
 		require.Equal(t, api.ErrChanged, b.Delete(ctx, "a", is(old.Version)))

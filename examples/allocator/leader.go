@@ -94,6 +94,9 @@ func newShortages(p orchestrator.Plan[etcd.WorkerID, string]) *shortages {
 	}
 	for _, w := range p.Waiting {
 		waiting := api.Waiting{Instances: w.Instances, Reason: string(w.Reason), Worker: w.Worker.Name}
+		if w.Causes != nil {
+			waiting.Detail = w.Causes.String()
+		}
 		switch w.Reason {
 		case orchestrator.ReasonPaused, orchestrator.ReasonFailed, orchestrator.ReasonSkipped:
 			waiting.Detail = failures[w.Task]

@@ -25,6 +25,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/f8949c05/orchestrator"
 )
 
 func main() {
@@ -60,6 +62,7 @@ type settings struct {
 	hosts     []string // accepted in Host without a token
 	lease     time.Duration
 	interval  time.Duration
+	placement orchestrator.WorkerSettings
 }
 
 func parse(args []string) (settings, error) {
@@ -75,6 +78,13 @@ func parse(args []string) (settings, error) {
 	f.StringVar(&s.prefix, "prefix", "/work/", "the `prefix` of all keys in etcd")
 	f.DurationVar(&s.lease, "lease", 10*time.Second, "how long after a crash the process's work starts elsewhere; whole seconds")
 	f.DurationVar(&s.interval, "interval", time.Second, "the interval between terms without changes")
+	f.StringVar(&s.placement.Zone, "zone", "", "the `zone` of the worker: what fails together")
+	f.Func("labels", "the `labels` of the worker, separated by commas, such as gpu,disk=ssd", func(list string) error {
+		s.placement.Labels = strings.Split(list, ",")
+		return s.placement.Check()
+	})
+	f.IntVar(&s.placement.Share, "share", 1, "the `part` of the work for this worker, relative to the others")
+	f.IntVar(&s.placement.MaxTasks, "max-tasks", 0, "the `most` items that the worker runs; 0: no limit")
 	hosts := f.String("hosts", "", "`names`, separated by commas, that the API accepts as Host without a token, besides loopback")
 	tokenFile := f.String("token-file", "", "the `file` with the API's bearer token (default: $"+tokenEnv+", or none)")
 	if err := f.Parse(args); err != nil {
@@ -133,6 +143,9 @@ func hostNames(list string) ([]string, error) {
 
 // complete validates the settings and fills in defaults.
 func (s *settings) complete(tokenFile string) error {
+	if err := s.placement.Check(); err != nil {
+		return fmt.Errorf("-zone, -labels, -share or -max-tasks: %w", err)
+	}
 	if s.interval <= 0 {
 		return fmt.Errorf("-interval %v: must be more than 0", s.interval)
 	}

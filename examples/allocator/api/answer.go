@@ -125,10 +125,11 @@ func encode(v any) []byte {
 // show writes an item with its workers and, if they are too few, the reasons.
 func (a *api) show(out answer, item Item) {
 	rest := struct {
-		Instances int       `json:"instances"`
-		Workers   []string  `json:"workers"`
-		Waiting   []Waiting `json:"waiting,omitempty"`
-	}{Instances: item.Instances, Workers: a.Cluster.Owners(item.ID)}
+		Instances int `json:"instances"`
+		Rules
+		Workers []string  `json:"workers"`
+		Waiting []Waiting `json:"waiting,omitempty"`
+	}{Instances: item.Instances, Rules: item.Rules, Workers: a.Cluster.Owners(item.ID)}
 	if missing := item.Instances - len(rest.Workers); missing > 0 {
 		rest.Waiting = a.Cluster.Waiting(item.ID, missing)
 	}

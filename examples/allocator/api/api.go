@@ -38,16 +38,25 @@ type Item struct {
 	ID        string
 	Content   []byte
 	Instances int // the number of workers to run the item, at least 1
+	Rules     Rules
 	// Version changes with the content and the settings, including settings that the
 	// API does not expose. It consists of digits, letters and hyphens, and is not
 	// empty. Create ignores it.
 	Version string
 }
 
+// Rules say which workers may run an item, and what it takes; see orchestrator.Task.
+type Rules struct {
+	Requires   []string `json:"requires,omitempty"`
+	MaxPerZone int      `json:"max_per_zone,omitempty"`
+	Weight     int64    `json:"weight,omitempty"`
+}
+
 // Change describes the change that a Put makes to an item.
 type Change struct {
-	Content   []byte // nil: unchanged
-	Instances int    // 0: unchanged, or 1 if the item is new
+	Content   []byte       // nil: unchanged
+	Instances int          // 0: unchanged, or 1 if the item is new
+	Rules     func(*Rules) // changes some of them; nil: unchanged
 	If        Condition
 }
 
@@ -225,7 +234,7 @@ type route struct {
 
 func (a *api) routes() map[string]methods {
 	none := []string{}
-	settings := []string{"instances"}
+	settings := []string{"instances", "requires", "max_per_zone", "weight"}
 	return map[string]methods{
 		"/work": {
 			http.MethodGet:  {a.listWork, []string{"after"}},

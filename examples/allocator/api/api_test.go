@@ -28,6 +28,9 @@ import (
 type item struct {
 	ID, Content, Encoding string
 	Instances             int
+	Requires              []string
+	MaxPerZone            int `json:"max_per_zone"`
+	Weight                int64
 	Workers               []string
 	Waiting               []api.Waiting
 }
@@ -115,6 +118,41 @@ func TestWork_PutChangesWhatItNames(t *testing.T) {
 		got := decode[item](t, body)
 		require.Equal(t, step.instances, got.Instances)
 		require.Equal(t, step.content, got.Content)
+	}
+}
+
+// A PUT changes only the rules that it names, and an empty one takes a rule away.
+func TestWork_PutChangesRules(t *testing.T) {
+	s := newStage(t, stage{})
+	for _, step := range []struct {
+		query string
+		want  api.Rules
+	}{
+		{"?requires=gpu,!spot&weight=5", api.Rules{Requires: []string{"gpu", "!spot"}, Weight: 5}},
+		{"?max_per_zone=-1", api.Rules{Requires: []string{"gpu", "!spot"}, MaxPerZone: -1, Weight: 5}},
+		{"?instances=2", api.Rules{Requires: []string{"gpu", "!spot"}, MaxPerZone: -1, Weight: 5}},
+		{"?requires=&weight=1099511627776", api.Rules{MaxPerZone: -1, Weight: 1 << 40}},
+		{"?max_per_zone=&weight=0", api.Rules{}},
+	} {
+		for _, ask := range []string{"PUT", "GET"} {
+			target, body := "/work/a", ""
+			if ask == "PUT" {
+				target, body = target+step.query, "x"
+			}
+			_, answer := s.ask(t, ask, target, body)
+			got := decode[item](t, answer)
+			require.Equal(t, step.want, api.Rules{Requires: got.Requires, MaxPerZone: got.MaxPerZone, Weight: got.Weight})
+		}
+	}
+	for query, detail := range map[string]string{
+		"?requires=!":              `Requires has the label \"!\": must not be empty`,
+		"?weight=1099511627777":    "Weight is 1099511627777",
+		"?weight=heavy":            `weight=\"heavy\": must be a number`,
+		"?max_per_zone=4294967296": "MaxPerZone is 4294967296",
+	} {
+		answer, body := s.ask(t, "PUT", "/work/a"+query, "")
+		require.Equal(t, http.StatusBadRequest, answer.StatusCode)
+		require.Contains(t, body, detail)
 	}
 }
 

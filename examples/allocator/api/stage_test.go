@@ -138,6 +138,9 @@ func (m *memory) Put(_ context.Context, id string, c api.Change) (api.Item, bool
 		item.Content = c.Content
 	}
 	item.ID, item.Instances = id, cmp.Or(c.Instances, item.Instances, 1)
+	if c.Rules != nil {
+		c.Rules(&item.Rules)
+	}
 	return m.set(item), !there, nil
 }
 
@@ -286,6 +289,11 @@ var stories = []struct {
 		{method: "POST", target: "/work?instances=3", body: "new", status: 201},
 		{method: "POST", target: "/work", status: 201},
 		{method: "POST", target: "/work?instances=0", status: 400},
+		{method: "POST", target: "/work?requires=gpu,!spot&max_per_zone=1&weight=5", status: 201},
+		{method: "POST", target: "/work?requires=gpu,,spot", status: 400},
+		{method: "PUT", target: "/work/a1?weight=-1", status: 400},
+		{method: "PUT", target: "/work/a1?weight=7&requires=gpu", status: 200},
+		{method: "GET", target: "/work/a1", status: 200},
 		{method: "POST", target: "/work", header: foreign, status: 403},
 		{method: "POST", target: "/work", slow: true, status: 408},
 		{method: "POST", target: "/work", body: big, status: 413},

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/f8949c05/orchestrator"
 )
 
 // A page ends at the first of these limits.
@@ -100,7 +102,7 @@ func (a *api) getWork(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *api) postWork(w http.ResponseWriter, r *http.Request) {
-	instances, ok := a.instances(w, r)
+	set, ok := a.settings(w, r)
 	if !ok {
 		return
 	}
@@ -109,7 +111,10 @@ func (a *api) postWork(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer free()
-	item := Item{ID: strings.ToLower(rand.Text()), Content: content, Instances: max(instances, 1)}
+	item := Item{ID: strings.ToLower(rand.Text()), Content: content, Instances: max(set.Instances, 1)}
+	if set.Rules != nil {
+		set.Rules(&item.Rules)
+	}
 	keep, err := a.within(r, storeRoom, func(ctx context.Context) (err error) {
 		item, err = a.Tasks.Create(ctx, item)
 		return err
@@ -132,7 +137,7 @@ func (a *api) putWork(w http.ResponseWriter, r *http.Request) {
 		a.problem(w, r, http.StatusBadRequest, "an id must not be . or .., which clients remove from URL paths")
 		return
 	}
-	instances, ok := a.instances(w, r)
+	change, ok := a.settings(w, r)
 	if !ok {
 		return
 	}
@@ -141,14 +146,15 @@ func (a *api) putWork(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer free()
-	if content == nil && instances == 0 {
+	change.Content, change.If = content, condition(r.Header)
+	if content == nil && change.Instances == 0 && change.Rules == nil {
 		a.problem(w, r, http.StatusBadRequest, "nothing to change: content or a setting such as ?instances=3 is required")
 		return
 	}
 	var item Item
 	var created bool
 	keep, err := a.within(r, storeRoom, func(ctx context.Context) (err error) {
-		item, created, err = a.Tasks.Put(ctx, id, Change{Content: content, Instances: instances, If: condition(r.Header)})
+		item, created, err = a.Tasks.Put(ctx, id, change)
 		return err
 	})
 	if err != nil {
@@ -183,25 +189,68 @@ func (a *api) stored(w http.ResponseWriter, r *http.Request, item Item, created 
 	out := begin(w, status, "application/json")
 	out.item(item, struct {
 		Instances int `json:"instances"`
-	}{item.Instances})
+		Rules
+	}{item.Instances, item.Rules})
 	out.text("\n")
 	a.end(r, out)
 }
 
-// instances returns the setting, or 0 if the client does not set it. If it is
-// invalid, instances answers with a problem.
-func (a *api) instances(w http.ResponseWriter, r *http.Request) (n int, ok bool) {
+// settings returns the change of the settings that the client names. If one is invalid,
+// settings answers with a problem.
+func (a *api) settings(w http.ResponseWriter, r *http.Request) (c Change, ok bool) {
 	query := r.URL.Query()
-	if !query.Has("instances") {
-		return 0, true
+	if text := query.Get("instances"); query.Has("instances") {
+		var err error
+		c.Instances, err = strconv.Atoi(text)
+		if err != nil || c.Instances < 1 || c.Instances > maxInstances {
+			a.problem(w, r, http.StatusBadRequest, fmt.Sprintf("instances=%q: must be a number from 1 to %d", text, maxInstances))
+			return Change{}, false
+		}
 	}
-	text := query.Get("instances")
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > maxInstances {
-		a.problem(w, r, http.StatusBadRequest, fmt.Sprintf("instances=%q: must be a number from 1 to %d", text, maxInstances))
-		return 0, false
+	rules, err := rulesOf(query)
+	if err != nil {
+		a.problem(w, r, http.StatusBadRequest, strings.TrimPrefix(err.Error(), orchestrator.ErrInvalid.Error()+": "))
+		return Change{}, false
 	}
-	return n, true
+	c.Rules = rules
+	return c, true
+}
+
+// rulesOf returns a function that changes the rules that a query names; nil if it names none.
+func rulesOf(query url.Values) (func(*Rules), error) {
+	var given Rules
+	var err error
+	if labels := query.Get("requires"); labels != "" {
+		given.Requires = strings.Split(labels, ",")
+	}
+	if text := query.Get("max_per_zone"); text != "" {
+		if given.MaxPerZone, err = strconv.Atoi(text); err != nil {
+			return nil, fmt.Errorf("max_per_zone=%q: must be a number", text)
+		}
+	}
+	if text := query.Get("weight"); text != "" {
+		if given.Weight, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return nil, fmt.Errorf("weight=%q: must be a number", text)
+		}
+	}
+	s := orchestrator.TaskSettings{Requires: given.Requires, MaxPerZone: given.MaxPerZone, Weight: given.Weight}
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	if !query.Has("requires") && !query.Has("max_per_zone") && !query.Has("weight") {
+		return nil, nil
+	}
+	return func(r *Rules) {
+		if query.Has("requires") {
+			r.Requires = given.Requires
+		}
+		if query.Has("max_per_zone") {
+			r.MaxPerZone = given.MaxPerZone
+		}
+		if query.Has("weight") {
+			r.Weight = given.Weight
+		}
+	}, nil
 }
 
 // etag returns the entity tag of a version.

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/f8949c05/orchestrator/examples/internal/stage/stagetest"
+)
+
+func TestMain(m *testing.M) {
+	if stagetest.IsProgram() {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// The story with real processes. The program itself checks that no rule is broken.
+func TestPlacement(t *testing.T) {
+	p := stagetest.Start(t, ".")
+	out := p.Wait(t, 0)
+	require.Empty(t, p.Stderr.String(), "no errors")
+	stagetest.CheckWidth(t, out)
+
+	chapters := strings.Split(out, "\n\n")
+	require.Len(t, chapters, 6, out)
+	for i := range chapters { // without the breaks of lines
+		chapters[i] = strings.ReplaceAll(chapters[i], "\n           ", " ")
+	}
+	require.Contains(t, chapters[0], "front runs in east and west")
+	require.Regexp(t, `(?m)start on e[123] \(lost\): .*$`, chapters[1])
+	require.NotContains(t, chapters[1], "(missing)")
+	// Leases that expire in different terms may move what has just started.
+	require.Regexp(t, `\b1\d tasks stayed where they were`, chapters[1], "what runs in zone east stays")
+	require.True(t, strings.HasSuffix(chapters[1], "front runs in east"))
+	require.Regexp(t, `(?m)move  e[123] → w[123] \(rebalance\)`, chapters[2])
+	require.Contains(t, chapters[2], "front runs in east and west")
+	require.NotContains(t, chapters[3], "start", "a tenant that grows starts nothing anew")
+	require.Contains(t, chapters[4], `train waits, no place: of 6 open workers 6 lack "tpu"`)
+	require.Regexp(t, `(?m)w3 west gpu weighs \d+: (front )?render-1 render-2 render-3 render-4`, chapters[4])
+	require.Contains(t, chapters[5], "no rule was broken")
+}
