@@ -108,6 +108,7 @@ func measurements() []measurement {
 		{"largest", as(measureLargest)},
 		{"dashboard", as(measureDashboard)},
 		{"plans", as(measurePlans)},
+		{"placement", as(measurePlacement)},
 	}
 }
 
