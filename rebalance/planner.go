@@ -43,18 +43,19 @@ func (p *Planner) planOnce(pr *Problem) (Plan, error) {
 	d := &p.draft
 	d.start(pr)
 	defer d.end()
-	d.ruled = p.rules.bind()
-	if p.rules.weights.weighted {
-		d.ruled = false // the scan for the ordinary case is faster
+	d.ruled = false
+	ruled := p.rules.bind()
+	if ruled && p.rules.mayBeSteady() {
+		// The scan for the ordinary case is faster.
 		if err := p.scan.run(); err != nil {
 			return Plan{}, err
 		}
-		if p.scan.isComplete() && p.rules.isInBand() {
+		if p.scan.isComplete() && p.rules.isSteady() {
 			return d.plan, nil
 		}
 		d.start(pr)
-		d.ruled = true
 	}
+	d.ruled = ruled
 	if err := p.scan.run(); err != nil {
 		return Plan{}, err
 	}

@@ -21,6 +21,7 @@ type rules struct {
 	searching pathSearch
 	budget    moveBudget
 	weights   weightRules
+	steadiness
 
 	labels, zoned, limits bool // which rules bind
 
@@ -124,8 +125,7 @@ func (r *rules) bind() bool {
 			break
 		}
 	}
-	r.ruled = r.bindWeights() || r.labels || r.limits || r.zoned || differ(r.Share)
-	return r.ruled
+	return r.bindWeights() || r.labels || r.limits || r.zoned || differ(r.Share)
 }
 
 // labelsBind reports whether some class may not run on workers of some kind.

@@ -10,10 +10,16 @@ import "slices"
 type secondLook struct {
 	result  Problem
 	running [][]int32
+	arena   []int32 // of the lists that change
 	changes []Change
 	waiting []Unplaced
-	gained  map[Pair]int // by task and the worker that gains a copy: its change
-	lost    map[Pair]int // by task and the worker that loses one
+
+	pairs         []Pair
+	gaining, lost rows // by worker: the tasks of which it gains or loses a copy
+	isLost        set  // the tasks of which the worker at hand loses a copy
+
+	gains map[Pair]int // by task and the worker that gains a copy: its change
+	loses map[Pair]int // by task and the worker that loses one
 }
 
 // looks is how many plans one call makes at most.
@@ -38,6 +44,7 @@ func (s *secondLook) run(p *Planner, pr *Problem, plan Plan) (Plan, error) {
 			plan.Unplaced = s.waiting
 			break
 		}
+		s.index()
 		for _, c := range next.Changes {
 			if c.Reason == EvictZone && (pr.MaxPerZone == nil || pr.MaxPerZone[c.Task] == 0) {
 				c.Reason = Rebalance // the first plan may have gone beyond a default cap
@@ -56,60 +63,98 @@ func (s *secondLook) carryOut(pr *Problem) {
 	s.running = append(s.running[:0], pr.Running...)
 	s.result.Running = s.running
 	s.result.Pinned, s.result.MaxGain = slices.Clone(pr.Pinned), slices.Clone(pr.MaxGain)
-	s.gained, s.lost = make(map[Pair]int), make(map[Pair]int)
-	gains := make(map[int32][]int32)
-	loses := make(map[int32]bool)
-	for i, c := range s.changes {
-		if c.To != None {
-			s.gained[Pair{c.Task, c.To}] = i
-			gains[c.To] = append(gains[c.To], c.Task)
-			if pr.States[c.To] == Quarantined {
-				s.result.MaxGain[c.To]--
-			}
-		}
+	workers, size := len(pr.States), 0
+	s.pairs = s.pairs[:0]
+	for _, c := range s.changes {
 		if c.From != None {
-			s.lost[Pair{c.Task, c.From}] = i
-			loses[c.From] = true
+			s.pairs = append(s.pairs, Pair{c.Task, c.From})
 		}
 	}
+	s.lost.fill(workers, s.pairs)
+	s.pairs = s.pairs[:0]
+	for _, c := range s.changes {
+		if c.To != None {
+			s.pairs = append(s.pairs, Pair{c.Task, c.To})
+		}
+	}
+	s.gaining.fill(workers, s.pairs)
+	changing := func(w int32) bool { return len(s.lost.row(w))+len(s.gaining.row(w)) > 0 }
+	for w, list := range pr.Running {
+		if w := int32(w); changing(w) {
+			size += len(list) + len(s.gaining.row(w))
+		}
+	}
+	s.arena = slices.Grow(s.arena[:0], size)
+	s.isLost = s.isLost.emptied(len(pr.Want))
 	for w, list := range pr.Running {
 		w := int32(w)
-		if len(gains[w]) == 0 && !loses[w] {
+		if !changing(w) {
 			continue
 		}
-		free := len(list)
+		for _, t := range s.lost.row(w) {
+			s.isLost.add(t)
+		}
+		gains, free, begin := s.gaining.row(w), len(list), len(s.arena)
 		if pr.Pinned != nil {
 			free -= int(pr.Pinned[w])
 		}
-		isLost := func(t int32) bool { _, ok := s.lost[Pair{t, w}]; return ok }
-		after := slices.DeleteFunc(slices.Clone(list[:free]), isLost)
-		after = append(after, gains[w]...)
-		stay := slices.DeleteFunc(slices.Clone(list[free:]), isLost)
+		s.keep(list[:free])
+		s.arena = append(s.arena, gains...)
+		pinned := len(s.arena)
+		s.keep(list[free:])
 		if pr.Pinned != nil {
-			s.result.Pinned[w] = int32(len(stay))
+			s.result.Pinned[w] = int32(len(s.arena) - pinned)
 		}
-		s.running[w] = append(after, stay...)
+		if len(gains) > 0 && pr.States[w] == Quarantined {
+			s.result.MaxGain[w] -= int32(len(gains))
+		}
+		s.running[w] = s.arena[begin:len(s.arena):len(s.arena)]
+		for _, t := range s.lost.row(w) {
+			s.isLost.remove(t)
+		}
+	}
+}
+
+// keep appends the tasks of a list that its worker does not lose.
+func (s *secondLook) keep(list []int32) {
+	for _, t := range list {
+		if !s.isLost.has(t) {
+			s.arena = append(s.arena, t)
+		}
+	}
+}
+
+// index finds the changes by task and worker. Most second plans are empty, and need none.
+func (s *secondLook) index() {
+	s.gains, s.loses = make(map[Pair]int, len(s.changes)), make(map[Pair]int, len(s.changes))
+	for i, c := range s.changes {
+		if c.To != None {
+			s.gains[Pair{c.Task, c.To}] = i
+		}
+		if c.From != None {
+			s.loses[Pair{c.Task, c.From}] = i
+		}
 	}
 }
 
 // add adds a change of a later plan.
 func (s *secondLook) add(c Change) {
 	if at := (Pair{c.Task, c.From}); c.From != None {
-		if i, ok := s.gained[at]; ok { // the copy goes to another worker at once
+		if i, ok := s.gains[at]; ok { // the copy goes to another worker at once
 			first := s.changes[i]
-			delete(s.gained, at)
+			delete(s.gains, at)
 			s.changes[i].From, s.changes[i].To = None, None
 			c.From, c.Reason = first.From, first.Reason
 			if c.From == c.To {
-				delete(s.lost, Pair{c.Task, c.To})
+				delete(s.loses, Pair{c.Task, c.To})
 				return
 			}
 		}
 	}
 	if at := (Pair{c.Task, c.To}); c.To != None {
-		if i, ok := s.lost[at]; ok { // the copy stays, and another one leaves
+		if i, ok := s.loses[at]; ok { // the copy stays, and another one leaves
 			first := &s.changes[i]
-			delete(s.lost, at)
+			delete(s.loses, at)
 			first.From = c.From
 			switch {
 			case first.From != None && first.To != None:
@@ -118,7 +163,7 @@ func (s *secondLook) add(c Change) {
 				first.Reason = Missing
 			}
 			if first.From != None {
-				s.lost[Pair{c.Task, c.From}] = i
+				s.loses[Pair{c.Task, c.From}] = i
 			}
 			return
 		}
@@ -130,10 +175,10 @@ func (s *secondLook) add(c Change) {
 		c.Reason = Surplus
 	}
 	if c.From != None {
-		s.lost[Pair{c.Task, c.From}] = len(s.changes)
+		s.loses[Pair{c.Task, c.From}] = len(s.changes)
 	}
 	if c.To != None {
-		s.gained[Pair{c.Task, c.To}] = len(s.changes)
+		s.gains[Pair{c.Task, c.To}] = len(s.changes)
 	}
 	s.changes = append(s.changes, c)
 }

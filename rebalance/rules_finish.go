@@ -14,14 +14,14 @@ func (r *rules) run() {
 	r.searching.steps = searchSteps
 	r.beyondCaps = false
 	r.loads = append(r.loads[:0], r.load...)
+	if r.weights.weighted {
+		r.limitWeights()
+	}
 	r.classify()
 	r.trim()
 	bound, exact := 0, true
 	if r.zoned {
 		r.spread()
-	}
-	if r.isSettled() {
-		return
 	}
 	for part := range r.parts() {
 		r.planPart(int32(part))
@@ -60,39 +60,6 @@ func (r *rules) run() {
 	}
 	r.postpone()
 	r.plan.Deferred += r.weights.deferred
-}
-
-// isSettled reports whether nothing must change, for the ordinary case that all workers are
-// open: every task has its copies where they may be, and no copy adds more to the sum of
-// load²/share than it would on another worker.
-func (r *rules) isSettled() bool {
-	if r.zoned || r.weights.weighted || len(r.open) < len(r.States) || len(r.open) == 0 || r.Pinned != nil {
-		return false
-	}
-	if len(r.leaving)+len(r.places)+len(r.over)+len(r.hopeless)+len(r.drops) > 0 {
-		return false
-	}
-	most, least := None, None // the last copy adds the most, the next one the least
-	for _, w := range r.open {
-		if r.load[w] > r.most(w) {
-			return false
-		}
-		if most == None || r.compareAdded(w, 0, most, 0) > 0 {
-			most = w
-		}
-		if r.load[w] < r.most(w) && (least == None || r.compareAdded(w, 1, least, 1) < 0) {
-			least = w
-		}
-	}
-	return least == None || r.compareAdded(most, 0, least, 1) <= 0
-}
-
-// compareAdded compares what the last copies of v and w add to the sum of load²/share, with
-// some more copies on each.
-func (r *rules) compareAdded(v, more, w, others int32) int {
-	a := (2*int64(r.load[v]+more) - 1) * int64(r.shareOf(w))
-	b := (2*int64(r.load[w]+others) - 1) * int64(r.shareOf(v))
-	return cmp.Compare(a, b)
 }
 
 // reserve counts the copies that have no other place where they are. It takes planned copies

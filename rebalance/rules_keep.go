@@ -20,10 +20,17 @@ func (r *rules) classify() {
 	if r.zoned {
 		r.inZone = sized(r.inZone, tasks*r.zones)
 	}
+	if r.labels {
+		r.findMisplaced()
+	}
 	for w, list := range r.Running {
 		w := int32(w)
 		state, start, zone := r.States[w], r.offset[w], int(r.zoneOf(w))
 		r.gain[w] = r.gainOf(w)
+		if state == Open && !r.zoned && r.Pinned == nil && !(r.labels && r.misplaced.has(w)) {
+			countKept(r.firstOf, r.Want, list, r.flags[start:][:len(list)])
+			continue
+		}
 		kind := r.kindOf(w)
 		for k, t := range list {
 			at := start + int32(k)
@@ -48,6 +55,17 @@ func (r *rules) classify() {
 			default:
 				r.firstOf[t]++
 			}
+		}
+	}
+}
+
+// countKept counts the kept copies of expected tasks. Like tally it is not inlined.
+//
+//go:noinline
+func countKept(count, want, list []int32, flags []flag) {
+	for k, t := range list {
+		if flags[k] == kept && want[t] > 0 {
+			count[t]++
 		}
 	}
 }
@@ -229,6 +247,9 @@ func (r *rules) stopSurplus() {
 		r.stop(l.task, l.worker, l.position)
 		return true
 	})
+	if len(left) == 0 {
+		return
+	}
 	r.find(left)
 	for _, x := range left {
 		for range x.copies {

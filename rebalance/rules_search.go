@@ -64,6 +64,9 @@ func (r *rules) placeAll() {
 				}
 			}
 		}
+		if !r.limits || !r.anyRoom() {
+			return
+		}
 		r.revive()
 		for w := range r.States {
 			for r.isOverfull(int32(w)) && r.relieve(int32(w)) {
@@ -71,6 +74,16 @@ func (r *rules) placeAll() {
 			}
 		}
 	}
+}
+
+// anyRoom reports whether some worker has room for a copy. Otherwise no path has an end.
+func (r *rules) anyRoom() bool {
+	for w, n := range r.load {
+		if n < r.most(int32(w)) && r.isProper(int32(w)) {
+			return true
+		}
+	}
+	return false
 }
 
 // placeBeyondCap places a copy for which the default cap leaves no place. The others that
@@ -95,7 +108,7 @@ func (r *rules) evenOut() {
 		}
 	}
 	r.order = order
-	for changed := true; changed; {
+	for changed := r.anyRoom(); changed; {
 		changed = false
 		slices.SortFunc(order, r.byLastCost)
 		r.revive()

@@ -29,16 +29,21 @@ type weighedCopy struct {
 func (r *rules) bindWeights() bool {
 	r.weights.weighted = r.Weight != nil && weightsDiffer(r.Weight, r.Want)
 	r.weights.deferred, r.weights.shift = 0, 0
-	if !r.weights.weighted {
-		return false
+	return r.weights.weighted
+}
+
+// limitWeights sets shift. Two passes over the tasks.
+func (r *rules) limitWeights() {
+	copies := len(r.Want)
+	for _, want := range r.Want {
+		copies += int(want)
 	}
-	most, copies := int64(0), int64(0)
-	for t, weight := range r.Weight {
-		most = max(most, weight)
-		copies += int64(r.Want[t]) + 1
-	}
-	r.weights.shift = max(0, bits.Len64(uint64(most))+bits.Len64(uint64(max(1, copies)))-61)
-	return true
+	r.weights.shift = max(0, weightBits(slices.Max(r.Weight), copies)-61)
+}
+
+// weightBits returns a bound on the bits of the weight of some copies.
+func weightBits(most int64, copies int) int {
+	return bits.Len64(uint64(most)) + bits.Len64(uint64(copies))
 }
 
 func (r *rules) weightOf(t int32) int64 {
@@ -46,71 +51,6 @@ func (r *rules) weightOf(t int32) int64 {
 		return r.Weight[t]
 	}
 	return max(1, r.Weight[t]>>r.weights.shift)
-}
-
-// isInBand reports whether nothing must change (P18), for the ordinary case that all
-// workers are open and none has pinned copies. One pass over the lists.
-func (r *rules) isInBand() bool {
-	if len(r.open) != len(r.States) || len(r.open) == 0 || r.Pinned != nil || r.zoned || r.weights.shift > 0 {
-		return false
-	}
-	g := &r.weights.weighing
-	l := &g.levels
-	classes := max(1, len(r.May))
-	l.share, l.kind, l.may, l.base, l.most = r.Share, r.Kind, r.May, nil, nil
-	l.demand, l.top = sized(l.demand, classes), sized(l.top, classes)
-	if r.Class == nil {
-		demand, top := int64(0), int64(0)
-		for t, weight := range r.Weight {
-			want := int64(r.Want[t])
-			demand += weight * want
-			top = max(top, weight*min(want, 1))
-		}
-		l.demand[0], l.top[0] = demand, top
-	} else {
-		for t, weight := range r.Weight {
-			if want := r.Want[t]; want > 0 {
-				c := r.Class[t]
-				l.demand[c] += weight * int64(want)
-				l.top[c] = max(l.top[c], weight)
-			}
-		}
-	}
-	l.each = func(visit func(class int32, weight int64)) {
-		for t, want := range r.Want {
-			for range want {
-				visit(r.classOf(int32(t)), r.Weight[t])
-			}
-		}
-	}
-	g.load = sized(g.load, len(r.States))
-	for w, list := range r.Running {
-		if int(r.load[w]) != len(list) || r.load[w] > r.most(int32(w)) {
-			return false
-		}
-		if r.labels && slices.ContainsFunc(list, func(t int32) bool { return !r.mayRun(t, r.kindOf(int32(w))) }) {
-			return false
-		}
-		g.load[w] = weightSum(r.Weight, list)
-	}
-	l.solve(len(r.States))
-	for w, load := range g.load {
-		high, low := l.band(int32(w), int64(r.Band))
-		if load > high && len(r.Running[w]) > 1 || load < low && r.load[w] < r.most(int32(w)) {
-			return false
-		}
-	}
-	return true
-}
-
-// weightSum adds up the weights of a list. Like tally it is not inlined.
-//
-//go:noinline
-func weightSum(weight []int64, list []int32) (sum int64) {
-	for _, t := range list {
-		sum += weight[t]
-	}
-	return sum
 }
 
 // weigh places the copies of one part by weight.

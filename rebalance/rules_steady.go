@@ -1,0 +1,185 @@
+package rebalance
+
+// Rules: the quick look at a fleet in which nothing must change. It is for the ordinary case
+// that all workers are open, no copy is pinned, and zones do not bind.
+
+import "cmp"
+
+// steadiness is the memory of the quick look.
+type steadiness struct {
+	pairs     []Pair
+	classesOf rows    // by kind
+	workersOf rows    // by kind
+	admitting []int32 // by class: the last kind that may run it, plus one; anyKind
+	misplaced set     // workers
+}
+
+// anyKind marks a class that every kind may run.
+const anyKind = -1
+
+// mayBeSteady reports whether the quick look is worth it.
+func (r *rules) mayBeSteady() bool {
+	return !r.zoned && r.Pinned == nil && len(r.open) == len(r.States) && len(r.open) > 0
+}
+
+// isSteady reports whether nothing must change, if every task has its copies: they run where
+// they may, and the loads are even, or in band if weights differ (P18). One pass over the
+// lists for labels, and one for weights.
+func (r *rules) isSteady() bool {
+	for w, n := range r.load {
+		if n > r.most(int32(w)) {
+			return false
+		}
+	}
+	if r.labels {
+		if r.findMisplaced(); !r.misplaced.isEmpty() {
+			return false
+		}
+	}
+	if r.weights.weighted {
+		return r.isInBand()
+	}
+	return r.isEven()
+}
+
+// findMisplaced finds the workers that run a copy where the labels do not allow it. It looks at
+// the workers by kind, and so at each pair of a class and a kind once. One pass over the
+// lists.
+func (r *rules) findMisplaced() {
+	s := &r.steadiness
+	kinds := int32(1)
+	s.pairs = s.pairs[:0]
+	for w := range r.States {
+		kind := r.kindOf(int32(w))
+		kinds = max(kinds, kind+1)
+		s.pairs = append(s.pairs, Pair{Task: int32(w), Worker: kind})
+	}
+	s.workersOf.fill(int(kinds), s.pairs)
+	s.admitting = sized(s.admitting, len(r.May))
+	s.pairs = s.pairs[:0]
+	for c, may := range r.May {
+		if may == nil {
+			s.admitting[c] = anyKind
+		}
+		for _, kind := range may {
+			if kind < kinds {
+				s.pairs = append(s.pairs, Pair{Task: int32(c), Worker: kind})
+			}
+		}
+	}
+	s.classesOf.fill(int(kinds), s.pairs)
+	s.misplaced = s.misplaced.emptied(len(r.States))
+	for kind := range kinds {
+		for _, c := range s.classesOf.row(kind) {
+			s.admitting[c] = kind + 1
+		}
+		for _, w := range s.workersOf.row(kind) {
+			if !allAdmitted(s.admitting, r.Class, r.Running[w], kind+1) {
+				s.misplaced.add(w)
+			}
+		}
+	}
+}
+
+// allAdmitted reports whether a kind, plus one, may run all tasks of a list. Like tally it is
+// not inlined.
+//
+//go:noinline
+func allAdmitted(admitting, class, list []int32, kind int32) bool {
+	for _, t := range list {
+		if a := admitting[class[t]]; a != kind && a != anyKind {
+			return false
+		}
+	}
+	return true
+}
+
+// isEven reports whether no copy adds more to the sum of load²/share than it would on another
+// worker.
+func (r *rules) isEven() bool {
+	most, least := None, None // the last copy adds the most, the next one the least
+	for _, w := range r.open {
+		if most == None || r.compareAdded(w, 0, most, 0) > 0 {
+			most = w
+		}
+		if r.load[w] < r.most(w) && (least == None || r.compareAdded(w, 1, least, 1) < 0) {
+			least = w
+		}
+	}
+	return least == None || r.compareAdded(most, 0, least, 1) <= 0
+}
+
+// compareAdded compares what the last copies of v and w add to the sum of load²/share, with
+// some more copies on each.
+func (r *rules) compareAdded(v, more, w, others int32) int {
+	a := (2*int64(r.load[v]+more) - 1) * int64(r.shareOf(w))
+	b := (2*int64(r.load[w]+others) - 1) * int64(r.shareOf(v))
+	return cmp.Compare(a, b)
+}
+
+// isInBand reports whether all workers are in band.
+func (r *rules) isInBand() bool {
+	g := &r.weights.weighing
+	l := &g.levels
+	l.share, l.kind, l.may, l.base, l.most = r.Share, r.Kind, r.May, nil, nil
+	g.load = sized(g.load, len(r.States))
+	demand, top := int64(0), int64(0)
+	for w, list := range r.Running {
+		sum, most := weightSum(r.Weight, list)
+		if int(r.load[w]) != len(list) || weightBits(most, len(list)) > 61 {
+			return false // it names a task twice, or the sum may have overflowed
+		}
+		g.load[w] = sum
+		demand, top = demand+sum, max(top, most)
+	}
+	if weightBits(top, len(r.Want)+r.wanted) > 61 {
+		return false
+	}
+	classes := max(1, len(r.May))
+	l.demand, l.top = sized(l.demand, classes), sized(l.top, classes)
+	if classes == 1 {
+		l.demand[0], l.top[0] = demand, top
+	} else {
+		for t, want := range r.Want {
+			if want > 0 {
+				c := r.classOf(int32(t))
+				l.demand[c] += r.Weight[t] * int64(want)
+				l.top[c] = max(l.top[c], r.Weight[t])
+			}
+		}
+	}
+	l.each = func(visit func(class int32, weight int64)) {
+		for t, want := range r.Want {
+			for range want {
+				visit(r.classOf(int32(t)), r.Weight[t])
+			}
+		}
+	}
+	l.solve(len(r.States))
+	high, low := int64(0), int64(0)
+	of, share := None, int64(0) // the pool and the share of this band
+	for w, load := range g.load {
+		w := int32(w)
+		if pool := l.pool[l.kindOf(w)]; pool != of || l.shareOf(w) != share {
+			of, share = pool, l.shareOf(w)
+			high, low = l.band(w, int64(r.Band))
+		}
+		if load > high && len(r.Running[w]) > 1 || load < low && r.load[w] < r.most(w) {
+			return false
+		}
+	}
+	return true
+}
+
+// weightSum returns the sum and the highest of the weights of a list. Like tally it is not
+// inlined.
+//
+//go:noinline
+func weightSum(weight []int64, list []int32) (sum, most int64) {
+	for _, t := range list {
+		n := weight[t]
+		sum += n
+		most = max(most, n)
+	}
+	return sum, most
+}
