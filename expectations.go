@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/f8949c05/orchestrator/internal/term"
-	"github.com/f8949c05/orchestrator/rebalance"
 )
 
 // taskTable gives a number to every task name that is expected or was listed, so that a
@@ -388,7 +387,7 @@ func setWeights[T comparable](e *term.Tasks, defs []taskDef[T], reported []int64
 			if weights == nil {
 				weights = make([]int64, len(defs))
 			}
-			weights[i] = rebalance.RoundWeight(weight) // so that noise does not make all differ
+			weights[i] = weight
 		}
 	}
 	e.SetWeights(weights)

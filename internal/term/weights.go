@@ -9,7 +9,8 @@ import (
 )
 
 // SetWeights sets the weights of the tasks, by number. 0 stands for the mean of the others, or
-// 1 if there are none. SetWeights keeps the slice.
+// 1 if there are none. SetWeights rounds them, so that noise does not make all differ, and
+// keeps the slice.
 func (t *Tasks) SetWeights(weights []int64) {
 	t.weight = nil
 	var given, high, low uint64
@@ -30,20 +31,10 @@ func (t *Tasks) SetWeights(weights []int64) {
 		if weight == 0 {
 			weight = int64(mean)
 		}
-		weights[i] = rounded(weight)
+		weights[i] = rebalance.RoundWeight(weight)
 		same = same && weights[i] == weights[0]
 	}
 	if !same {
 		t.weight = weights
 	}
-}
-
-// rounded returns a weight with three significant digits, so that measured weights that
-// hardly differ are equal.
-func rounded(weight int64) int64 {
-	unit := int64(1)
-	for weight/unit >= 1000 {
-		unit *= 10
-	}
-	return min((weight+unit/2)/unit*unit, rebalance.MaxWeight)
 }
