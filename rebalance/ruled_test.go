@@ -28,7 +28,7 @@ var anyState = mix(rebalance.Draining, rebalance.Frozen, rebalance.Quarantined)
 
 // ruledShapes are the families of problems with rules.
 var ruledShapes = []shape{
-	{name: "labels_once", bases: onceBase, twist: twists(once, labels)},
+	{name: "labels_once", bases: onceBase, twist: twists(once, labels, sometimes(zones))},
 	{name: "labels", bases: anyBase, twist: twists(labels)},
 	{name: "pins", bases: anyBase, twist: twists(pins)},
 	{name: "labels_draining_and_frozen", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen), labels)},
@@ -57,7 +57,7 @@ var ruledShapes = []shape{
 
 // labels draws classes and kinds, and which kinds may run which classes.
 func labels(m *maker) {
-	classes, kinds := 1+m.IntN(5), 1+m.IntN(4)
+	classes, kinds := 1+m.IntN(8), 1+m.IntN(6)
 	m.pr.Class, m.pr.Kind = make([]int32, m.tasks), make([]int32, m.workers)
 	for t := range m.pr.Class {
 		m.pr.Class[t] = int32(m.IntN(classes))
