@@ -60,6 +60,11 @@ func (s WorkerSettings) Check() error {
 	return nil
 }
 
+// IsZero reports whether nothing is set. JSON omits such settings.
+func (s WorkerSettings) IsZero() bool {
+	return s.Zone == "" && len(s.Labels) == 0 && s.Share == 0 && s.MaxTasks == 0
+}
+
 // Normalized returns the same settings with Labels in order and without repetitions, and with
 // Share of at least 1. Equal settings are then equal field by field. It does not change
 // the slice.
