@@ -231,7 +231,7 @@ type Plan struct {
 	// Deferred is the number of moves that MaxMoves left to later calls.
 	Deferred int
 	// If weights differ, Highest is the highest load by share, and no placement of the same
-	// copies, with as many in each zone, gets below HighestBound. MovesBound is at most the
+	// copies gets below HighestBound. MovesBound is at most the
 	// number of moves of any plan whose highest and lowest load by share are no worse, in
 	// each pool of workers of the same level. It is 0 if a copy has no place. They are not
 	// set if the plan is empty because every worker is in band.

@@ -24,6 +24,7 @@ type rules struct {
 	steadiness
 
 	labels, zoned, limits bool // which rules bind
+	byZone                bool // each zone is a part: zones bind, and weights do not differ
 
 	zones     int     // how many there are
 	inZone    []int32 // by task and zone, if zones bind: copies, as planned, on all workers
@@ -125,7 +126,9 @@ func (r *rules) bind() bool {
 			break
 		}
 	}
-	return r.bindWeights() || r.labels || r.limits || r.zoned || differ(r.Share)
+	weighted := r.bindWeights()
+	r.byZone = r.zoned && !weighted
+	return weighted || r.labels || r.limits || r.zoned || differ(r.Share)
 }
 
 // labelsBind reports whether some class may not run on workers of some kind.

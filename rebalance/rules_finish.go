@@ -20,15 +20,21 @@ func (r *rules) run() {
 	r.classify()
 	r.trim()
 	bound, exact := 0, true
-	if r.zoned {
+	switch {
+	case r.byZone:
 		r.spread()
+	case r.zoned:
+		r.leaveZones()
+		if r.isUnchanged() && r.isInBand() {
+			return
+		}
 	}
 	for part := range r.parts() {
 		r.planPart(int32(part))
 		bound += r.network.bound
 		exact = exact && r.network.proven
 	}
-	if !r.zoned {
+	if !r.byZone {
 		r.stopSurplus()
 	}
 	// Then the network has shown that what is left has no place, and that no load is more even.
@@ -144,7 +150,7 @@ func (r *rules) takeBack(i int32) item {
 
 // parts returns how many parts are planned one by one.
 func (r *rules) parts() int {
-	if r.zoned {
+	if r.byZone {
 		return r.zones
 	}
 	return 1
@@ -239,9 +245,8 @@ func (r *rules) isIdle() bool {
 		if c.To == None {
 			continue
 		}
-		// P19 answers for moves by weight, if all copies have a place and stay in their zone.
-		some = some || !r.weights.weighted || len(r.rest) > 0 ||
-			r.zoned && (r.inexact || c.From != None && r.zoneOf(c.From) != r.zoneOf(c.To))
+		// P19 answers for moves by weight, if all copies have a place.
+		some = some || !r.weights.weighted || len(r.rest) > 0
 		if c.Reason != Rebalance && (c.Reason != EvictZone || r.maxPerZone(c.Task) != 0) {
 			return false
 		}

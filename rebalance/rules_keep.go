@@ -112,7 +112,7 @@ func (r *rules) leave(t, w, at int32, why Reason) int32 {
 func (r *rules) trim() {
 	over := r.over[:0]
 	for t, target := range r.target {
-		if n := r.firstOf[t] - target; n > 0 && !r.zoned {
+		if n := r.firstOf[t] - target; n > 0 && !r.byZone {
 			over = append(over, pending{int32(t), n})
 		}
 	}

@@ -16,7 +16,7 @@ type item struct {
 func (r *rules) planPart(part int32) {
 	r.workers = r.workers[:0]
 	for w, s := range r.States {
-		if (s == Open || s == Quarantined) && (!r.zoned || r.zoneOf(int32(w)) == part) {
+		if (s == Open || s == Quarantined) && (!r.byZone || r.zoneOf(int32(w)) == part) {
 			r.workers = append(r.workers, int32(w))
 		}
 	}

@@ -31,14 +31,64 @@ func (r *rules) spread() {
 	r.zonedPlaces = places[:0]
 }
 
-// askQuotas sets the input of the quotas.
-func (r *rules) askQuotas() {
+// leaveZones lets the copies leave that a zone has beyond its cap, if the zones are not
+// planned one by one. One pass over the tasks, and one over the lists if there are any.
+func (r *rules) leaveZones() {
+	q := &r.quotas
+	r.askCaps()
+	q.beginCaps()
+	r.countLeaving(-1) // those leave anyway
+	over := r.over[:0]
+	for t := range int32(len(r.Want)) {
+		if slices.Max(r.inZone[int(t)*r.zones:][:r.zones]) > q.capOf(t) {
+			over = append(over, pending{task: t})
+		}
+	}
+	if len(over) > 0 {
+		r.find(over)
+	}
+	leaving := len(r.leaving)
+	for _, x := range over {
+		for z := range int32(r.zones) {
+			for n := r.inZone[int(x.task)*r.zones+int(z)] - q.capOf(x.task); n > 0; n-- {
+				h := r.fullest(x.task, z)
+				if h == nil {
+					break // the others are pinned or silent
+				}
+				r.firstOf[x.task]--
+				i := r.leave(h.task, h.worker, h.position, EvictZone)
+				r.places = append(r.places, place{task: h.task, copies: 1, tier: tierEvict, leaving: i})
+			}
+		}
+	}
+	r.over = over[:0]
+	r.leaving, leaving = r.leaving[:leaving], len(r.leaving)
+	r.countLeaving(1)
+	r.leaving = r.leaving[:leaving]
+}
+
+// countLeaving adds n to the copies of the zones for each copy that leaves its worker.
+func (r *rules) countLeaving(n int32) {
+	for i := range r.leaving {
+		if l := &r.leaving[i]; !l.stuck {
+			r.inItsZone(l.task, l.worker, n)
+		}
+	}
+}
+
+// askCaps sets the input of the quotas that caps depend on.
+func (r *rules) askCaps() {
 	q := &r.quotas
 	q.zones, q.wanted, q.target, q.class, q.rule, q.share, q.goal = r.zones, r.Want, r.target, r.Class, r.MaxPerZone, r.Share, nil
 	if r.May == nil {
 		q.class = nil
 	}
 	r.askWorkers()
+}
+
+// askQuotas sets the input of the quotas.
+func (r *rules) askQuotas() {
+	r.askCaps()
 	r.askCopies()
 	if r.labels {
 		r.askGoals()
@@ -345,8 +395,11 @@ func (r *rules) capOf(t, z int32) int32 {
 	if r.maxPerZone(t) != 0 {
 		return most
 	}
-	if r.beyondCaps {
+	switch {
+	case r.beyondCaps:
 		return math.MaxInt32
+	case !r.byZone: // no quotas
+		return most
 	}
 	row := int(t)*r.zones + int(z)
 	return max(most, r.quotas.quota[row]+r.quotas.fixedAt(row))

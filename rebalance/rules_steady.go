@@ -22,6 +22,21 @@ func (r *rules) mayBeSteady() bool {
 	return !r.zoned && r.Pinned == nil && len(r.open) == len(r.States) && len(r.open) > 0
 }
 
+// isUnchanged reports whether every copy stays where it is unless an even spread needs it to
+// move, for a fleet without quarantined workers and pinned copies.
+func (r *rules) isUnchanged() bool {
+	if len(r.open) < len(r.States) || len(r.open) == 0 || r.Pinned != nil ||
+		len(r.leaving)+len(r.places)+len(r.over)+len(r.hopeless)+len(r.drops) > 0 {
+		return false
+	}
+	for w, n := range r.load {
+		if n > r.most(int32(w)) {
+			return false
+		}
+	}
+	return true
+}
+
 // isSteady reports whether nothing must change, if every task has its copies: they run where
 // they may, and the loads are even, or in band if weights differ (P18). One pass over the
 // lists for labels, and one for weights.

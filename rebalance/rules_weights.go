@@ -15,8 +15,9 @@ type weightRules struct {
 	shift    int  // weights lose so many bits, so that the sum of all does not overflow
 	position []int32
 	copies   []weighedCopy
-	stops    set // expected tasks of which a copy stops
-	deferred int // moves for evenness that MaxMoves left out
+	left     []int32 // items whose changes are not made yet
+	stops    set     // expected tasks of which a copy stops
+	deferred int     // moves for evenness that MaxMoves left out
 }
 
 // weighedCopy is where an item of the weighing comes from.
@@ -136,7 +137,7 @@ func (r *rules) askWeighing(part int32) {
 					r.pool = append(r.pool, item{task: t, class: r.classIn(t), tier: tierEvict, leaving: int32(len(r.leaving)) - 1})
 					continue
 				}
-				g.items = append(g.items, weighed{weight: r.weightOf(t), task: t, class: r.classIn(t), from: int32(i)})
+				g.items = append(g.items, weighed{weight: r.weightOf(t), task: t, class: r.classIn(t), from: int32(i), zone: None})
 				s.copies = append(s.copies, weighedCopy{worker: w, position: at, pool: None})
 			}
 		}
@@ -175,16 +176,26 @@ func (r *rules) askWeighing(part int32) {
 	}
 	for at := range r.pool {
 		x := &r.pool[at]
-		it := weighed{weight: r.weightOf(x.task), task: x.task, class: x.class, from: None, tier: x.tier}
+		it := weighed{weight: r.weightOf(x.task), task: x.task, class: x.class, from: None, zone: None, tier: int8(x.tier)}
 		if w := r.originOf(x); w != None {
 			it.from, it.leaves = s.position[w], true
+			if it.from < 0 {
+				it.zone = r.zoneOf(w)
+			}
 		}
 		g.items = append(g.items, it)
 		s.copies = append(s.copies, weighedCopy{pool: int32(at)})
 	}
-	g.tasks = 0
-	if r.wanted > len(r.Want) || slices.Max(r.Want) > 1 {
+	g.tasks, g.zones = 0, 0
+	if r.wanted > len(r.Want) || slices.Max(r.Want) > 1 || r.zoned {
 		g.tasks = len(r.Want)
+	}
+	if r.zoned {
+		g.zones, g.zone, g.running = r.zones, g.zone[:0], append(g.running[:0], r.inZone...)
+		for _, w := range r.workers {
+			g.zone = append(g.zone, r.zoneOf(w))
+		}
+		g.most = r.quotas.capOf
 	}
 	r.barSome()
 }
@@ -275,19 +286,28 @@ func (r *rules) takeWeighing() {
 			r.pool = append(r.pool, item{task: it.task, class: it.class, tier: tierFirst, leaving: int32(len(r.leaving)) - 1})
 		}
 	}
+	left := s.left[:0]
 	for i := range g.items {
-		it, c := &g.items[i], &s.copies[i]
-		if c.pool == None {
-			continue
+		if s.copies[i].pool != None {
+			left = append(left, int32(i))
 		}
-		x := &r.pool[c.pool]
-		if it.to < 0 || it.to == it.from || !r.canGain(it.task, r.workers[it.to], r.originOf(x)) {
-			r.rest = append(r.rest, *x)
-			continue
-		}
-		if w := r.workers[it.to]; !r.exchangeStop(x, w) && !r.exchangeLeaving(x, w) {
-			r.put(x, w)
-		}
+	}
+	s.left = left
+	for n := -1; n != len(left); { // copies that change zones make room for each other
+		n = len(left)
+		left = slices.DeleteFunc(left, func(i int32) bool {
+			it, x := &g.items[i], &r.pool[s.copies[i].pool]
+			if it.to < 0 || it.to == it.from || !r.canGain(it.task, r.workers[it.to], r.originOf(x)) {
+				return false
+			}
+			if w := r.workers[it.to]; !r.exchangeStop(x, w) && !r.exchangeLeaving(x, w) {
+				r.put(x, w)
+			}
+			return true
+		})
+	}
+	for _, i := range left {
+		r.rest = append(r.rest, r.pool[s.copies[i].pool])
 	}
 	p := &r.plan
 	p.Highest = higherUse(p.Highest, g.highest)
@@ -295,13 +315,10 @@ func (r *rules) takeWeighing() {
 	p.MovesBound += g.movesBound
 }
 
-// weightSquares returns the sum of load² by share, if zones bind: only then is it used.
-// Copies that move and have no place yet count where they are.
+// weightSquares returns the sum of load² by share. Copies that move and have no place yet
+// count where they are.
 func (r *rules) weightSquares() *big.Rat {
 	sum := new(big.Rat)
-	if !r.zoned {
-		return sum
-	}
 	load := make([]int64, len(r.States))
 	for w, list := range r.Running {
 		for k, t := range list {

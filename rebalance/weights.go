@@ -26,6 +26,11 @@ type weighing struct {
 	gain  []int32 // the most new copies [NoLimit]
 	kind  []int32 // its kind [0]
 
+	zones   int                    // how many zones there are, if they bind, else 0
+	zone    []int32                // by worker
+	running []int32                // by task and zone: the copies of the task that run
+	most    func(task int32) int32 // how many copies one zone may have
+
 	may   [][]int32 // by class: the kinds that may run it, ascending; nil means all
 	items []weighed // the copies that can move or must be placed
 	tasks int       // if several items can be of the same task: the number of tasks, else 0
@@ -51,6 +56,7 @@ type weighing struct {
 	load    []int64 // by worker
 	count   []int32 // by worker: copies
 	gained  []int32 // by worker: new copies
+	inZone  []int32 // by task and zone: the copies of the task, if zones bind
 	high    []int64 // by worker: the highest load in band
 	low     []int64 // by worker: the lowest load in band
 	lists   [][]int32
@@ -74,7 +80,8 @@ type weighed struct {
 	task, class int32
 	from        int32 // the worker that runs it, None, or elsewhere
 	to          int32 // output: the worker that is to run it
-	tier        int32 // the lower, the more urgent; used if workers have limits
+	zone        int32 // if it runs elsewhere, the zone that runs it, otherwise None
+	tier        int8  // the lower, the more urgent; used if workers have limits
 	leaves      bool  // it must leave its worker if it has another place
 }
 
@@ -107,6 +114,9 @@ func (g *weighing) begin() {
 	g.pending, g.spent, g.listed = g.pending[:0], 0, false
 	copy(g.load, g.base)
 	copy(g.count, g.fixed)
+	if g.zones > 0 {
+		g.inZone = append(g.inZone[:0], g.running...)
+	}
 	classes := max(1, len(g.may))
 	l := &g.levels
 	l.share, l.kind, l.may, l.base, l.each = g.share, g.kind, g.may, g.base, g.eachWeight
@@ -176,7 +186,27 @@ func (g *weighing) mayRun(i, w int32) bool {
 	if g.barred != nil && g.barred(it.task, w) {
 		return false
 	}
-	return g.tasks == 0 || !g.runs(it.task, w)
+	return g.tasks == 0 || !g.runs(it.task, w) && g.hasZoneRoom(it, w)
+}
+
+// hasZoneRoom reports whether an item may be in the zone of a worker.
+func (g *weighing) hasZoneRoom(it *weighed, w int32) bool {
+	if g.zones == 0 {
+		return true
+	}
+	n := g.inZone[int(it.task)*g.zones+int(g.zone[w])]
+	if g.zoneOf(it) == g.zone[w] {
+		n--
+	}
+	return n < g.most(it.task)
+}
+
+// zoneOf returns the zone that an item is in, or None.
+func (g *weighing) zoneOf(it *weighed) int32 {
+	if it.to >= 0 {
+		return g.zone[it.to]
+	}
+	return it.zone
 }
 
 // mayTake reports whether a worker may take an item.
@@ -262,6 +292,13 @@ func (g *weighing) shift(i, to int32) {
 			g.gained[from]--
 		}
 		g.ranking.update(from)
+	}
+	if g.zones > 0 {
+		row := g.inZone[int(it.task)*g.zones:]
+		if z := g.zoneOf(it); z != None {
+			row[z]--
+		}
+		row[g.zone[to]]++
 	}
 	it.to = to
 	g.load[to] += it.weight

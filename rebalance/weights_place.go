@@ -12,7 +12,7 @@ func (g *weighing) placeAll() {
 	scarce := g.limit != nil || g.gain != nil
 	slices.SortFunc(g.pending, func(i, j int32) int {
 		if scarce && g.items[i].tier != g.items[j].tier {
-			return int(g.items[i].tier - g.items[j].tier)
+			return int(g.items[i].tier) - int(g.items[j].tier)
 		}
 		return g.byWeight(i, j)
 	})

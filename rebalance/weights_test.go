@@ -337,6 +337,65 @@ func TestP17_UnequalShares(t *testing.T) { // trap 7
 	require.Zero(t, g.highestBound.compare(g.highest))
 }
 
+// Zones bind some tasks only. They must not divide the workers: a worker that joins gets its
+// share, and a task that grows is relieved, wherever the others run.
+func TestP17_ZonesDoNotDivideTheWorkers(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 17))
+		zones := 2 + random.IntN(3)
+		pr := &Problem{Band: 50_000, MaxMoves: NoLimit}
+		join := func(n int) {
+			for range n {
+				pr.States, pr.Running = append(pr.States, Open), append(pr.Running, nil)
+				pr.Zone = append(pr.Zone, int32(random.IntN(zones)))
+			}
+		}
+		add := func(instances int32, weight int64) {
+			pr.Want, pr.Weight = append(pr.Want, instances), append(pr.Weight, weight)
+		}
+		join(12)
+		for range 400 {
+			add(1, 1+random.Int64N(20))
+		}
+		for range 1 + random.IntN(20) {
+			add(2+random.Int32N(2), 1+random.Int64N(20))
+		}
+		var p Planner
+		for event, happens := range []func(){
+			func() {},
+			func() { join(1 + random.IntN(4)) },
+			func() { pr.Weight[random.IntN(len(pr.Weight))] *= 10 },
+			func() { add(3, 20) },
+			func() { pr.States[random.IntN(12)] = Draining },
+		} {
+			happens()
+			plan, err := p.Plan(pr)
+			require.NoError(t, err)
+			require.Empty(t, plan.Unplaced)
+			if event > 0 {
+				require.LessOrEqual(t, plan.Moves, 30+3*plan.MovesBound, "seed %d, event %d: %d moves, bound %d", seed, event, plan.Moves, plan.MovesBound)
+			}
+			pr.Running = carriedOut(pr, plan)
+			load, total, open := make([]int64, len(pr.States)), int64(0), int64(0)
+			for w, list := range pr.Running {
+				for _, task := range list {
+					load[w] += pr.Weight[task]
+				}
+				total += load[w]
+				open += int64(b2i(pr.States[w] == Open))
+			}
+			for w, s := range pr.States {
+				if s == Open {
+					require.InDelta(t, total/open, load[w], 0.05*float64(total/open)+1, "seed %d, event %d, loads %v", seed, event, load)
+				}
+			}
+			plan, err = p.Plan(pr)
+			require.NoError(t, err)
+			require.Empty(t, plan.Changes, "seed %d, event %d", seed, event)
+		}
+	}
+}
+
 func TestP19_LumpsAreQuiet(t *testing.T) { // trap 6
 	random := rand.New(rand.NewPCG(6, 6))
 	g := &weighing{workers: 10, band: 50_000, budget: NoLimit}

@@ -115,12 +115,18 @@ func (q *zoneQuotas) evicted(t, z int32) int32 {
 func (q *zoneQuotas) begin() {
 	q.quota = slices.Grow(q.quota[:0], len(q.held))[:len(q.held)]
 	q.left, q.unplaced, q.excess = q.left[:0], q.unplaced[:0], q.excess[:0]
+	q.beginCaps()
+	q.levels.begin(q)
+}
+
+// beginCaps forgets the default caps of earlier calls. They depend on wanted, class, rule and
+// able.
+func (q *zoneQuotas) beginCaps() {
 	classes := len(q.able) / q.zones
 	q.caps = slices.Grow(q.caps[:0], classes)[:classes]
 	for c := range q.caps {
 		q.caps[c] = q.caps[c][:0]
 	}
-	q.levels.begin(q)
 }
 
 // targets returns the number of copies to place.
