@@ -5,6 +5,7 @@ package rebalance
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -36,6 +37,9 @@ func (s State) String() string {
 
 // NoLimit as [Problem.MaxMoves] does not limit the moves.
 const NoLimit = -1
+
+// NoTasks as an element of [Problem.MaxTasks] lets the worker run no copy.
+const NoTasks = -1
 
 // MaxWeight is the highest weight of a task.
 const MaxWeight = 1 << 40
@@ -91,7 +95,8 @@ type Problem struct {
 	// Share is, by worker, its part of the whole relative to the others, at least 1; nil
 	// means 1 for all.
 	Share []int32
-	// MaxTasks is, by worker, how many copies it may run; nil or 0 means no limit.
+	// MaxTasks is, by worker, how many copies it may run: nil or 0 means no limit, and NoTasks
+	// none.
 	MaxTasks []int32
 	// Weight is, by task, what one copy takes, at least 1 and at most 2⁴⁰; nil means 1 for
 	// all. Band is how far from its level a worker's load may be without a move, in
@@ -112,6 +117,9 @@ var ErrInvalid = errors.New("invalid problem")
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
 }
+
+// maxNumber is the highest number of a kind or a zone: the planner keeps a list for each.
+const maxNumber = 1 << 24
 
 // check returns the first inconsistency of the problem. It does not check the tasks in
 // Running, because the scan visits them.
@@ -179,16 +187,22 @@ func (pr *Problem) checkRules() error {
 		name   string
 		values []int32
 		least  int32
-	}{{"Kind", pr.Kind, 0}, {"Zone", pr.Zone, 0}, {"Share", pr.Share, 1}, {"MaxTasks", pr.MaxTasks, 0}} {
+		most   int32
+	}{
+		{"Kind", pr.Kind, 0, maxNumber},
+		{"Zone", pr.Zone, 0, maxNumber},
+		{"Share", pr.Share, 1, math.MaxInt32},
+		{"MaxTasks", pr.MaxTasks, NoTasks, math.MaxInt32},
+	} {
 		for w, n := range f.values {
-			if n < f.least {
+			if n < f.least || n > f.most {
 				return invalid("%s[%d] is %d", f.name, w, n)
 			}
 		}
 	}
 	for c, kinds := range pr.May {
-		if !slices.IsSorted(kinds) {
-			return invalid("May[%d] is not in ascending order", c)
+		if !slices.IsSorted(kinds) || len(kinds) > 0 && kinds[0] < 0 {
+			return invalid("May[%d] is not in ascending order from 0", c)
 		}
 	}
 	for t, weight := range pr.Weight {

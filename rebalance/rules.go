@@ -107,7 +107,7 @@ const (
 // bind reports whether a rule binds. O(1) if none is set.
 func (r *rules) bind() bool {
 	r.labels = r.labelsBind()
-	r.limits = slices.ContainsFunc(r.MaxTasks, func(n int32) bool { return n > 0 && int(n) < len(r.Want) })
+	r.limits = slices.ContainsFunc(r.MaxTasks, func(n int32) bool { return n != 0 && int(n) < len(r.Want) })
 	r.zoned, r.zones = false, 1
 	for _, z := range r.Zone {
 		r.zones = max(r.zones, int(z)+1)
@@ -133,7 +133,7 @@ func (r *rules) bind() bool {
 
 // labelsBind reports whether some class may not run on workers of some kind.
 func (r *rules) labelsBind() bool {
-	if r.May == nil || r.Class == nil {
+	if len(r.May) == 0 || r.Class == nil && r.May[0] == nil {
 		return false
 	}
 	var kinds []int32 // of workers, in ascending order
@@ -203,7 +203,7 @@ func (r *rules) most(w int32) int32 {
 	if r.MaxTasks == nil || r.MaxTasks[w] == 0 {
 		return math.MaxInt32
 	}
-	return r.MaxTasks[w]
+	return max(0, r.MaxTasks[w])
 }
 
 // canGain reports whether w may gain a copy of t, which it does not run, and has room for it.

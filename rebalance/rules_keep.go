@@ -76,7 +76,7 @@ func (r *rules) mayStay(t, kind int32) bool {
 	if !r.labels {
 		return true
 	}
-	a := &r.asked[r.Class[t]]
+	a := &r.asked[r.classOf(t)]
 	if a.kind != kind+1 {
 		*a = answer{kind + 1, r.mayRun(t, kind)}
 	}

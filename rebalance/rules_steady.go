@@ -102,7 +102,11 @@ func (r *rules) findMisplaced() {
 //go:noinline
 func allAdmitted(admitting, class, list []int32, kind int32) bool {
 	for _, t := range list {
-		if a := admitting[class[t]]; a != kind && a != anyKind {
+		c := int32(0)
+		if class != nil {
+			c = class[t]
+		}
+		if a := admitting[c]; a != kind && a != anyKind {
 			return false
 		}
 	}

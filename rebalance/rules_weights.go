@@ -261,7 +261,7 @@ func (r *rules) exchangeLeaving(x *item, w int32) bool {
 		return false
 	}
 	l, o := &r.leaving[x.leaving], &r.leaving[other]
-	o.worker, o.position, l.worker, l.position = l.worker, l.position, o.worker, o.position
+	o.worker, o.position, o.why, l.worker, l.position, l.why = l.worker, l.position, l.why, o.worker, o.position, o.why
 	r.leavingOf[o.position], r.leavingOf[l.position] = other+1, x.leaving+1
 	l.placed = true
 	r.flags[at] = kept

@@ -151,6 +151,14 @@ func (g *weighing) begin() {
 			l.most[w] = g.load[w]
 		}
 	}
+	if l.most == nil {
+		return
+	}
+	for i := range g.items { // what leaves a worker that gains nothing does not come back
+		if it := &g.items[i]; it.leaves && it.from >= 0 && g.gain[it.from] == 0 {
+			l.most[it.from] -= it.weight
+		}
+	}
 }
 
 func (g *weighing) eachWeight(visit func(class int32, weight int64)) {

@@ -3,6 +3,7 @@ package test
 // P9 to P12: labels, zones, shares, limits and weights.
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -187,6 +188,25 @@ func TestP10_AddWaitsForItsRoom(t *testing.T) {
 
 // A task that starts first counts at both ends, so it does not move without room, and its
 // worker lists it.
+// An unexpected task does not stop, and takes the room of its worker. A start must not
+// wait for that room while another worker has some.
+func TestP10_AStopThatFailsTakesRoom(t *testing.T) {
+	for limit := 1; limit <= 2; limit++ {
+		onBothWires(t, given{workers: 2, running: 6}, func(t *testing.T, f *fleet) {
+			f.set(workerOptions{atMost(limit)}, "w1")
+			f.term()
+			for _, task := range f.RunsOn("w1") {
+				f.refuse(orchestrator.OpRemove, "w1", task, errors.New("no"))
+				f.RemoveTask(task)
+			}
+			f.failingTerm()
+			require.NoError(t, f.AddTask("new"))
+			_ = f.NextTerm(t.Context()) // the stop fails again
+			require.Equal(t, []string{"w2"}, f.Running("new"))
+		})
+	}
+}
+
 func TestP10_StartFirstNeedsRoom(t *testing.T) {
 	onBothWires(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		f.set(workerOptions{labels("gpu"), atMost(1)}, "w1")
@@ -318,8 +338,8 @@ func TestP11_StormOfEvictions(t *testing.T) {
 // The labels come back, and nothing has moved.
 func TestP11_StormEnds(t *testing.T) {
 	inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
-		f.set(workerOptions{labels("gpu")}, "w1", "w2")
-		for i := range 4 {
+		f.set(workerOptions{labels("gpu")}, "w1", "w2", "w3")
+		for i := range 6 {
 			require.NoError(t, f.AddTask(fmt.Sprint("gpu", i), requires("gpu")))
 		}
 		f.term()
@@ -338,7 +358,29 @@ func TestP11_StormEnds(t *testing.T) {
 	})
 }
 
-// In every term, the counts of every cause add up to the open workers.
+// Labels that vanish everywhere evict nothing, since nothing has another place. When they come
+// back, worker by worker over more than five minutes, the first ones must not get all tasks.
+func TestP11_LabelsComeBackSlowly(t *testing.T) {
+	inBubble(t, given{workers: 4, opts: options{orchestrator.WithMaxLoss(0.2)}}, func(t *testing.T, f *fleet) {
+		workers := []string{"w1", "w2", "w3", "w4"}
+		f.set(workerOptions{labels("gpu")}, workers...)
+		for i := range 12 {
+			require.NoError(t, f.AddTask(fmt.Sprint("gpu", i), requires("gpu")))
+		}
+		f.term()
+		f.set(nil, workers...)
+		f.requireQuiet(1)
+		time.Sleep(time.Hour)
+		for _, w := range workers {
+			f.set(workerOptions{labels("gpu")}, w)
+			f.requireQuiet(1)
+			time.Sleep(2 * time.Minute)
+		}
+		require.Equal(t, []int{3, 3, 3, 3}, f.loads())
+		require.Empty(t, f.LastPlan().Waiting)
+	})
+}
+
 func TestP12_CountsAddUp(t *testing.T) {
 	inBubble(t, given{workers: 6}, func(t *testing.T, f *fleet) {
 		f.set(workerOptions{labels("gpu"), inZone("a")}, "w1", "w2")
@@ -406,6 +448,17 @@ func TestUpdateWeights_StartsNoTerm(t *testing.T) {
 			require.NotEqual(t, "unknown", task.Name)
 			require.Zero(t, task.Weight, "the setting stays")
 		}
+	})
+}
+
+// Numbers of tasks that were only listed have no weight.
+func TestUpdateWeights_AfterAnUnknownTask(t *testing.T) {
+	inBubble(t, given{workers: 2, running: 2}, func(t *testing.T, f *fleet) {
+		require.NoError(t, f.Cluster.Add(orchestrator.ContextWithTerm(t.Context(), f.LastPlan().Stats.Term), "w1", "stranger"))
+		f.term()
+		require.NoError(t, f.UpdateWeights(map[string]int64{"t1": 5, "t2": 9}))
+		f.term()
+		f.requireSettled()
 	})
 }
 

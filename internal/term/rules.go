@@ -245,14 +245,31 @@ func (d *decider) addRules() {
 	}
 }
 
-// countLeaving lowers the limits of workers by the copies that are outside the plan and still
-// there, because their stop failed.
+// countLeaving lowers the limits of workers by the copies that the plan does not count and that
+// are still there, because their stop failed. Otherwise a start could wait for their room while
+// another worker has some.
 func (d *decider) countLeaving() {
 	p := &d.problem
-	for _, x := range d.leaving {
-		at := x.Worker
-		if x.gone && p.MaxTasks[at] > 1 {
+	lower := func(at int32) {
+		switch p.MaxTasks[at] {
+		case 0: // no limit
+		case 1:
+			p.MaxTasks[at] = rebalance.NoTasks
+		case rebalance.NoTasks:
+		default:
 			p.MaxTasks[at]--
+		}
+	}
+	for _, x := range d.leaving {
+		if x.gone {
+			lower(x.Worker)
+		}
+	}
+	for at, i := range d.index {
+		for task, s := range d.fleet.Workers[i].stops {
+			if s.failures > 0 && d.expect.Instances[task] == 0 {
+				lower(int32(at))
+			}
 		}
 	}
 }

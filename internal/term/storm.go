@@ -13,9 +13,9 @@ const stormHold = 5 * time.Minute
 // storm is a change of labels that would evict more than a part of the running copies, such as
 // that of workers that registered again without their labels.
 type storm struct {
-	since  time.Time // zero: there is none
-	copies int       // that break the labels' rule
-	over   bool      // it has lasted for stormHold, so copies are evicted
+	since   time.Time // zero: there is none
+	movable int       // copies that break the labels' rule, and have a worker that may run them
+	over    bool      // it has lasted for stormHold, so copies are evicted
 }
 
 // holds reports whether nothing is evicted.
@@ -32,7 +32,8 @@ func (d *decider) watchStorm(changed bool) {
 	if !changed && s.since.IsZero() {
 		return
 	}
-	running, evicted := 0, 0
+	running, evicted, movable := 0, 0, 0
+	placed := make(map[int32]bool) // by class: some open worker may run it
 	for i, w := range d.fleet.Workers {
 		if w.State == Lost {
 			continue
@@ -42,8 +43,11 @@ func (d *decider) watchStorm(changed bool) {
 				continue
 			}
 			running++
-			if !w.Draining && !r.mayRun(d.expect.classOf(task), i) {
+			if class := d.expect.classOf(task); !w.Draining && !r.mayRun(class, i) {
 				evicted++
+				if d.hasPlace(class, placed) {
+					movable++
+				}
 			}
 		}
 	}
@@ -51,10 +55,26 @@ func (d *decider) watchStorm(changed bool) {
 	case float64(evicted) <= d.cfg.MaxLoss*float64(running):
 		*s = storm{}
 		return
-	case s.since.IsZero():
-		s.since = d.now.Time
+	case s.since.IsZero(), changed && movable > s.movable: // it begins, or grows
+		*s = storm{since: d.now.Time}
 	}
-	s.copies, s.over = evicted, s.over || d.now.Time.Sub(s.since) >= stormHold
+	s.movable, s.over = movable, s.over || d.now.Time.Sub(s.since) >= stormHold
+}
+
+// hasPlace reports whether an open worker may run a class. Copies without one stay anyway.
+// known holds earlier answers.
+func (d *decider) hasPlace(class int32, known map[int32]bool) bool {
+	has, ok := known[class]
+	if !ok {
+		for i, w := range d.fleet.Workers {
+			if w.isOpen() && d.fleet.rules.mayRun(class, i) {
+				has = true
+				break
+			}
+		}
+		known[class] = has
+	}
+	return has
 }
 
 // holdEvictions pins the copies of a worker that break the labels' rule: it returns held with

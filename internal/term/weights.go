@@ -9,10 +9,13 @@ import (
 )
 
 // SetWeights sets the weights of the tasks, by number. 0 stands for the mean of the others, or
-// 1 if there are none. SetWeights rounds them, so that noise does not make all differ, and
-// keeps the slice.
+// 1 if there are none, and so does a number beyond the slice. SetWeights rounds the weights, so
+// that noise does not make all differ, and keeps the slice.
 func (t *Tasks) SetWeights(weights []int64) {
 	t.weight = nil
+	if n := len(t.Instances) - len(weights); n > 0 { // numbers of tasks that were only listed
+		weights = append(weights, make([]int64, n)...)
+	}
 	var given, high, low uint64
 	for _, weight := range weights {
 		if weight > 0 {
