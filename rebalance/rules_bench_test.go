@@ -103,6 +103,11 @@ var rulings = []struct {
 	{"zones", zoned, nil},
 	{"zones_100_moves", zoned, func(pr *rebalance.Problem) { pr.MaxMoves = 100 }},
 	{"shares", unequal, nil},
+	{"shares_all_different", unequal, func(pr *rebalance.Problem) {
+		for w := range pr.Share {
+			pr.Share[w] = 1_000_000*pr.Share[w]/4 - int32(w%1000)
+		}
+	}},
 	{"shares_100_moves", unequal, func(pr *rebalance.Problem) { pr.MaxMoves = 100 }},
 }
 

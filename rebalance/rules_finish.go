@@ -45,7 +45,7 @@ func (r *rules) run() {
 		r.placeRest()
 		r.stayInstead()
 	}
-	if r.isIdle() {
+	if !exact && r.isIdle() {
 		r.cancelAll()
 		if len(r.rest) > 0 { // the moves may have taken what quarantined workers may gain
 			r.placeAll()
@@ -156,52 +156,55 @@ func (r *rules) parts() int {
 	return 1
 }
 
-// squares returns the sum of load² by share of the workers that may gain or lose. The copies
-// that move count where they are.
-func (r *rules) squares() *big.Rat {
-	if r.weights.weighted {
-		return r.weightSquares()
-	}
-	byShare := make(map[int32]int64) // below the square of all copies, so it fits
-	var shares []int32
-	for w, s := range r.States {
-		if s != Open && s != Quarantined {
-			continue
-		}
-		share, load := r.shareOf(int32(w)), int64(r.load[w])
-		if _, ok := byShare[share]; !ok {
-			shares = append(shares, share)
-		}
-		byShare[share] += load * load
-	}
-	sum := new(big.Rat)
-	for _, share := range shares {
-		sum.Add(sum, big.NewRat(byShare[share], int64(share)))
-	}
-	return sum
-}
-
 // judgement says how well a rule is kept that may have no better solution, and how even the
 // loads are.
 type judgement struct {
-	overfull int // copies beyond the limits of workers
-	excess   int // copies beyond the default caps of zones
-	squares  *big.Rat
+	overfull int      // copies beyond the limits of workers
+	excess   int      // copies beyond the default caps of zones
+	squares  *big.Int // the sum of load² by share, in units of 2⁻³², rounded down
+	rounding int64    // by how many units at most
 }
 
 func (j judgement) isBetter(k judgement) bool {
 	if c := cmp.Or(cmp.Compare(k.overfull, j.overfull), cmp.Compare(k.excess, j.excess)); c != 0 {
 		return c > 0
 	}
-	return j.squares.Cmp(k.squares) < 0
+	most := new(big.Int).Add(j.squares, big.NewInt(j.rounding))
+	return most.Cmp(k.squares) < 0
 }
 
-// judge judges the plan so far. Copies that move for the spread, and have no place yet, count
-// where they are.
-func (r *rules) judge() judgement {
+// addSquare adds a sum of load² by share. With exact fractions, whose denominators multiply,
+// thousands of different shares would take minutes.
+func (j *judgement) addSquare(sum *big.Int, share int32) {
+	sum.Lsh(sum, 32)
+	j.squares.Add(j.squares, sum.Quo(sum, big.NewInt(int64(share))))
+	j.rounding++
+}
+
+// addSquares adds what the workers that may gain or lose run.
+func (r *rules) addSquares(j *judgement) {
+	byShare := make(map[int32]int64) // below the square of all copies, so it fits
+	for w, s := range r.States {
+		if s == Open || s == Quarantined {
+			byShare[r.shareOf(int32(w))] += int64(r.load[w]) * int64(r.load[w])
+		}
+	}
+	for share, sum := range byShare { // in any order: the sum is the same
+		j.addSquare(big.NewInt(sum), share)
+	}
+}
+
+// judge judges the plan so far, or without its starts and moves if these are taken back.
+// Copies that move for the spread, and have no place yet, count where they are.
+func (r *rules) judge(planned bool) judgement {
 	r.countMoving(1)
 	defer r.countMoving(-1)
-	j := judgement{excess: r.excess(), squares: r.squares()}
+	j := judgement{excess: r.excess(), squares: new(big.Int)}
+	if r.weights.weighted {
+		r.addWeightSquares(&j, planned)
+	} else {
+		r.addSquares(&j)
+	}
 	for w := range r.States {
 		if r.isOverfull(int32(w)) {
 			j.overfull += int(r.load[w] - r.most(int32(w)))
@@ -254,9 +257,9 @@ func (r *rules) isIdle() bool {
 	if !some {
 		return false
 	}
-	after := r.judge()
+	after := r.judge(true)
 	r.shiftAll(-1) // copies that stay without a place count too
-	before := r.judge()
+	before := r.judge(false)
 	r.shiftAll(1)
 	return !after.isBetter(before)
 }

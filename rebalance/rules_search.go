@@ -86,10 +86,10 @@ func (r *rules) anyRoom() bool {
 	return false
 }
 
-// placeBeyondCap places a copy for which the default cap leaves no place. The others that
-// move for it keep to their caps.
+// placeBeyondCap places a copy for which default caps leave no place: its own, or those of
+// the others that move for it.
 func (r *rules) placeBeyondCap(x item) bool {
-	if l := x.leaving; r.maxPerZone(x.task) != 0 || l != None && r.leaving[l].why != Drain && r.leaving[l].why != EvictLabel {
+	if l := x.leaving; l != None && r.leaving[l].why != Drain && r.leaving[l].why != EvictLabel {
 		return false
 	}
 	r.beyondCaps = true

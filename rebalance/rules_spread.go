@@ -116,9 +116,12 @@ func (r *rules) askGoals() {
 	r.over = over[:0]
 	r.network.solve()
 	r.goals = sized(r.goals, r.classes()*r.zones)
+	q.ends = sized(q.ends, len(r.States))
 	for i, w := range r.workers {
+		q.ends[w] = r.network.base[i]
 		for _, x := range r.network.count.row(int32(i)) {
 			r.goals[int(x.class)*r.zones+int(r.zoneOf(w))] += x.copies
+			q.ends[w] += x.copies
 		}
 	}
 	q.goal = r.goals

@@ -315,10 +315,9 @@ func (r *rules) takeWeighing() {
 	p.MovesBound += g.movesBound
 }
 
-// weightSquares returns the sum of load² by share. Copies that move and have no place yet
-// count where they are.
-func (r *rules) weightSquares() *big.Rat {
-	sum := new(big.Rat)
+// addWeightSquares is addSquares by weight. Copies that move and have no place yet count where
+// they are.
+func (r *rules) addWeightSquares(j *judgement, planned bool) {
 	load := make([]int64, len(r.States))
 	for w, list := range r.Running {
 		for k, t := range list {
@@ -328,17 +327,21 @@ func (r *rules) weightSquares() *big.Rat {
 		}
 	}
 	for i := range r.changes {
-		if c := &r.changes[i]; c.To != None {
+		c := &r.changes[i]
+		switch {
+		case c.To == None:
+		case planned:
 			load[c.To] += r.weightOf(c.Task)
+		case c.From != None:
+			load[c.From] += r.weightOf(c.Task)
 		}
 	}
 	for w, n := range load {
 		if s := r.States[w]; s == Open || s == Quarantined {
-			square := new(big.Int).Mul(big.NewInt(n), big.NewInt(n))
-			sum.Add(sum, new(big.Rat).SetFrac(square, big.NewInt(int64(r.shareOf(int32(w))))))
+			square := big.NewInt(n)
+			j.addSquare(square.Mul(square, square), r.shareOf(int32(w)))
 		}
 	}
-	return sum
 }
 
 // higherUse returns the higher of two loads by share.

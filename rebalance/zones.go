@@ -48,6 +48,7 @@ type zoneQuotas struct {
 	able  []int32 // workers that may run the class, not draining: also frozen ones
 	width []int32 // workers that may gain or keep a copy of the class: not frozen ones
 	goal  []int32 // copies that the zone should end with; nil: even by zone and share
+	ends  []int32 // by worker, if there are goals: copies that it should end with
 
 	// Input by worker. A nil share is 1 for all, a nil limit is NoLimit for all.
 	zone  []int32 // None: the worker takes no part
@@ -396,12 +397,16 @@ func (q *zoneQuotas) lastCap(t int32) int32 {
 // them, and the zone would have to be evened.
 func (q *zoneQuotas) setExcess() {
 	q.excess = q.excess[:0]
-	if q.holder == nil || q.goal != nil {
+	if q.holder == nil || q.goal != nil && q.ends == nil {
 		return
 	}
 	q.excess = append(q.excess, q.load...)
 	for w, z := range q.zone {
-		if z != None {
+		switch {
+		case z == None:
+		case q.goal != nil:
+			q.excess[w] -= q.ends[w]
+		default:
 			q.excess[w] -= int32(q.levels.upTo(q.shareOf(w), q.limitOf(w), q.levels.mark))
 		}
 	}

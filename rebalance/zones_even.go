@@ -34,6 +34,16 @@ type arcList struct {
 // of workers that have too many.
 const arcKinds = 6
 
+// gain is what a path is for, the most important last. A path between zones on the same side
+// of their aims would need others later, which undo a part of it.
+type gain uint8
+
+const (
+	saves       gain = iota // a start, and leaves the zones as even
+	evens                   // the zones
+	evensToAims             // the zones, from one above its aim to one below
+)
+
 // noPath is above the cost of any path.
 const noPath = 1 << 30
 
@@ -182,7 +192,7 @@ func (e *zoneEvening) step(part int) bool {
 	l := &e.levels
 	load := l.load[part*e.zones:][:e.zones]
 	start, end, cost := None, None, 0
-	var isEvening bool
+	var best gain
 	var last, next int64
 	for a := range int32(e.zones) {
 		if load[a] == 0 {
@@ -198,13 +208,19 @@ func (e *zoneEvening) step(part int) bool {
 				continue
 			}
 			nextB := l.markAt(part, b, load[b]+1)
-			evens := lastA > nextB
-			if !evens && (lastA < nextB || c >= 0) {
+			g := saves
+			switch at, into := part*e.zones+int(a), part*e.zones+int(b); {
+			case lastA < nextB || lastA == nextB && c >= 0:
 				continue
+			case lastA == nextB:
+			case l.load[at] > l.aim[at] && l.load[into] < l.aim[into]:
+				g = evensToAims
+			default:
+				g = evens
 			}
-			if start == None || evens && !isEvening ||
-				evens == isEvening && (c < cost || c == cost && (lastA > last || lastA == last && nextB < next)) {
-				start, end, cost, isEvening, last, next = a, b, c, evens, lastA, nextB
+			if start == None || g > best ||
+				g == best && (c < cost || c == cost && (lastA > last || lastA == last && nextB < next)) {
+				start, end, cost, best, last, next = a, b, c, g, lastA, nextB
 			}
 		}
 	}
@@ -217,7 +233,7 @@ func (e *zoneEvening) step(part int) bool {
 		return again
 	}
 	n := 1
-	if isEvening {
+	if best != saves {
 		n = e.batch(part, start, end)
 	}
 	if e.room {

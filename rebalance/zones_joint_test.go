@@ -1,6 +1,7 @@
 package rebalance_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/f8949c05/orchestrator/rebalance"
@@ -140,5 +141,77 @@ func TestP15_LabelsDivideTheZones(t *testing.T) {
 		if w < 10 && n != 100 || w >= 10 && (n < 50 || n > 51) {
 			t.Errorf("worker %d runs %d tasks", w, n)
 		}
+	}
+}
+
+// TestP15_AZoneJoins tests that a zone that joins takes what it needs and no more moves: each of
+// the other workers gives an equal part. Some labels bind, but not for these tasks.
+func TestP15_AZoneJoins(t *testing.T) {
+	const workers, tasks = 40, 3000
+	for instances := int32(1); instances <= 3; instances++ {
+		for _, labelled := range []bool{false, true} {
+			pr := &rebalance.Problem{
+				Want: slices.Repeat([]int32{instances}, tasks), States: make([]rebalance.State, workers),
+				Running: make([][]int32, workers), Zone: make([]int32, workers), MaxMoves: rebalance.NoLimit,
+			}
+			for w := range workers {
+				pr.Zone[w] = int32(w % 4)
+				if w%4 == 0 {
+					pr.States[w] = rebalance.Draining
+				}
+			}
+			if labelled {
+				pr.Class, pr.Kind, pr.May = make([]int32, tasks), make([]int32, workers), [][]int32{nil, {1}}
+				pr.Kind[workers-1] = 1
+			}
+			plan, err := new(rebalance.Planner).Plan(pr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := checkRuled(pr, plan)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pr = r.problem()
+			clear(pr.States) // all are open
+			if plan, err = new(rebalance.Planner).Plan(pr); err != nil {
+				t.Fatal(err)
+			}
+			if want := int(instances) * tasks / 4; plan.Adds != want {
+				t.Errorf("%d instances, labelled %t: %d starts instead of %d", instances, labelled, plan.Adds, want)
+			}
+		}
+	}
+}
+
+// TestP13_DefaultCapsMakeWay tests that default caps leave no copy without a place: here the
+// limits and the cap of another task need the third worker for it.
+func TestP13_DefaultCapsMakeWay(t *testing.T) {
+	pr := &rebalance.Problem{
+		Want: []int32{2, 2, 2}, States: make([]rebalance.State, 3), Running: make([][]int32, 3),
+		Zone: []int32{1, 0, 1}, MaxPerZone: []int32{0, 0, 1}, MaxTasks: []int32{4, 2, 1},
+		Class: []int32{1, 2, 1}, Kind: []int32{0, 0, 0}, May: [][]int32{{0}, {0}, {0}, {}}, MaxMoves: rebalance.NoLimit,
+	}
+	plan, err := new(rebalance.Planner).Plan(pr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plan.Adds != 6 || len(plan.Unplaced) > 0 {
+		t.Errorf("%d starts, without a place %+v", plan.Adds, plan.Unplaced)
+	}
+}
+
+// TestP10_ClassesWithoutNumbers tests that no Class means class 0, which may have rules.
+func TestP10_ClassesWithoutNumbers(t *testing.T) {
+	pr := &rebalance.Problem{
+		Want: []int32{1}, States: make([]rebalance.State, 2), Running: make([][]int32, 2),
+		Kind: []int32{0, 1}, May: [][]int32{{1}}, MaxMoves: rebalance.NoLimit,
+	}
+	plan, err := new(rebalance.Planner).Plan(pr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(plan.Changes) != 1 || plan.Changes[0].To != 1 {
+		t.Errorf("changes %+v", plan.Changes)
 	}
 }
