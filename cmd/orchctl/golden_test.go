@@ -83,7 +83,9 @@ func (f *fleet) terms(n int) {
 func (n *network) withHistory() *fleet {
 	f := n.newFleet(newCluster(n.t), "127.0.0.1:1", 7)
 	workers := []string{"w1", "w2", "w3", "w4", "w5", hostile}
-	f.Slow(20*time.Millisecond, workers...)
+	for i, w := range workers { // no two answer at the same moment: the order would be open
+		f.Slow(20*time.Millisecond+time.Duration(i)*time.Microsecond, w)
+	}
 	f.Start(workers...)
 	for _, w := range workers {
 		require.NoError(n.t, f.AddWorker(w))
