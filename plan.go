@@ -46,6 +46,10 @@ type WorkerPlan[W comparable] struct {
 	// Before and After count its tasks.
 	Before int `json:"before"`
 	After  int `json:"after"`
+	// Weight is what its tasks weigh after the plan, and Level what they should weigh. Both are
+	// 0 unless the weights of tasks differ.
+	Weight int64 `json:"weight,omitempty"`
+	Level  int64 `json:"level,omitempty"`
 	// Settings are those of the worker; a share of 0 is 1.
 	Settings WorkerSettings `json:"settings,omitzero"`
 }
@@ -506,6 +510,10 @@ func (p Plan[W, T]) String() string {
 	if settings {
 		heading += "\tzone\tlabels\tshare\tmax tasks"
 	}
+	weighed := slices.ContainsFunc(p.Workers, func(r WorkerPlan[W]) bool { return r.Weight > 0 || r.Level > 0 })
+	if weighed {
+		heading += "\tweight\tlevel"
+	}
 	table(&b, heading, p.Workers, func(r WorkerPlan[W]) string {
 		state := r.State.String()
 		if r.Late {
@@ -520,6 +528,9 @@ func (p Plan[W, T]) String() string {
 		line := fmt.Sprintf("%v\t%s\t%d\t%d", r.Name, state, r.Before, r.After)
 		if s := &r.Settings; settings {
 			line += fmt.Sprintf("\t%s\t%s\t%d\t%s", s.Zone, strings.Join(s.Labels, ","), max(s.Share, 1), limitText(s.MaxTasks))
+		}
+		if weighed {
+			line += fmt.Sprintf("\t%d\t%d", r.Weight, r.Level)
 		}
 		return line
 	})

@@ -105,6 +105,7 @@ func (s *Snapshot[W, T]) worker(i int) WorkerState[W, T] {
 	state := WorkerState[W, T]{
 		Name: s.workers[i].name, State: State(w.State), Since: w.Standing.Time, SinceTerm: w.Standing.Term, Err: s.workers[i].err,
 		Draining: w.Draining, Quarantined: s.plan.Workers[i].Quarantined, Settings: settingsOf(w.Rules),
+		Weight: s.plan.Workers[i].Weight, Level: s.plan.Workers[i].Level,
 	}
 	if w.Heard {
 		state.LastAnswer, state.ListTook = w.Since, w.Took
@@ -173,6 +174,8 @@ type WorkerState[W, T comparable] struct {
 	ListTook   time.Duration
 	// Settings are those of the worker; a share of 0 is 1.
 	Settings WorkerSettings
+	// Weight and Level are as in [WorkerPlan].
+	Weight, Level int64
 }
 
 // workerStateJSON is the JSON form of WorkerState.
@@ -190,13 +193,15 @@ type workerStateJSON[W, T comparable] struct {
 	ListTook    time.Duration `json:"list_took_ns,omitempty"`
 
 	Settings WorkerSettings `json:"settings,omitzero"`
+	Weight   int64          `json:"weight,omitempty"`
+	Level    int64          `json:"level,omitempty"`
 }
 
 // MarshalJSON writes Err as its text.
 func (w WorkerState[W, T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(workerStateJSON[W, T]{
 		w.Name, w.Tasks, w.LastTasks, w.State, w.Since, w.SinceTerm, errText(w.Err),
-		w.Draining, w.Quarantined, w.LastAnswer, w.ListTook, w.Settings,
+		w.Draining, w.Quarantined, w.LastAnswer, w.ListTook, w.Settings, w.Weight, w.Level,
 	})
 }
 
@@ -208,7 +213,7 @@ func (w *WorkerState[W, T]) UnmarshalJSON(data []byte) error {
 	}
 	*w = WorkerState[W, T]{
 		in.Name, in.Tasks, in.LastTasks, in.State, in.Since, in.SinceTerm, textError(in.Err),
-		in.Draining, in.Quarantined, in.LastAnswer, in.ListTook, in.Settings,
+		in.Draining, in.Quarantined, in.LastAnswer, in.ListTook, in.Settings, in.Weight, in.Level,
 	}
 	return nil
 }

@@ -75,6 +75,7 @@ func (t *termRun[W, T]) count() {
 func (t *termRun[W, T]) countChanges() {
 	s, d := &t.stats, &t.decision
 	s.Deferred, s.Adds, s.LowerBound, s.EvictionsHeld = d.Deferred, d.Adds, d.LowerBound, d.EvictionsHeld
+	s.HighestBound, s.MovesBound = d.HighestBound, d.MovesBound
 	in := &s.Instances
 	in.Wanted, in.Held, in.Unplaceable, in.Missing = t.expect.Wanted, d.Held, d.Unplaced, d.Missing
 	if !t.expect.Loaded {
@@ -285,6 +286,9 @@ func (t *termRun[W, T]) rowsAfter() []WorkerPlan[W] {
 	}
 	for i, w := range t.fleet.Workers {
 		t.rows[i].Quarantined = t.fleet.Quarantined(w)
+	}
+	for i, load := range t.decision.Loads {
+		t.rows[i].Weight, t.rows[i].Level = load.Weight, load.Level
 	}
 	return t.rows
 }

@@ -419,9 +419,11 @@ func waits(w api.Waiting) string {
 	return text
 }
 
-// placementOf returns the settings of a worker as a list: "zone east, gpu, at most 9 tasks".
-func placementOf(s orchestrator.WorkerSettings) string {
+// placementOf returns the settings and the weight of a worker as a list: "zone east, gpu, at
+// most 9 tasks, weighs 40 of 27".
+func placementOf(w api.Worker) string {
 	var parts []string
+	s := w.Settings
 	if s.Zone != "" {
 		parts = append(parts, "zone "+s.Zone)
 	}
@@ -432,12 +434,15 @@ func placementOf(s orchestrator.WorkerSettings) string {
 	if s.MaxTasks > 0 {
 		parts = append(parts, "at most "+plural(s.MaxTasks, "task"))
 	}
+	if w.Weight > 0 || w.Level > 0 {
+		parts = append(parts, "weighs "+grouped(w.Weight)+" of "+grouped(w.Level))
+	}
 	return strings.Join(parts, ", ")
 }
 
-// isPlaced reports whether a worker has settings.
+// isPlaced reports whether there is something to say of the placement of some worker.
 func isPlaced(workers []api.Worker) bool {
-	return slices.ContainsFunc(workers, func(w api.Worker) bool { return placementOf(w.Settings) != "" })
+	return slices.ContainsFunc(workers, func(w api.Worker) bool { return placementOf(w) != "" })
 }
 
 // rulesOf returns the rules of a task as sentences.

@@ -41,7 +41,7 @@ func (v *termView[W, T]) makeWorkers() *workerTable[W, T] {
 			Name:  key{text: text, nth: len(t.byText[text])}.name(),
 			State: state.State, Late: v.plan.Workers[i].Late, Draining: state.Draining, Quarantined: state.Quarantined,
 			Stuck: errors.Is(state.Err, orchestrator.ErrStuck), Quarantine: quarantines[state.Name], Since: state.Since, SinceTerm: state.SinceTerm, Err: errText(state.Err),
-			LastAnswer: state.LastAnswer, ListTook: state.ListTook, Tasks: len(state.Tasks), Settings: shownSettings(state.Settings),
+			LastAnswer: state.LastAnswer, ListTook: state.ListTook, Tasks: len(state.Tasks), Settings: shownSettings(state.Settings), Weight: state.Weight, Level: state.Level,
 		}
 	}
 	return t

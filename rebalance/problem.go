@@ -251,7 +251,14 @@ type Plan struct {
 	// set if the plan is empty because every worker is in band.
 	Highest, HighestBound Use
 	MovesBound            int
+	// Loads holds, by worker, what it runs by weight when the plan is carried out, and its
+	// level. It is nil unless weights differ.
+	Loads []Load
 }
+
+// Load is what a worker runs by weight. Level is what it should run (P17), or 0 if it drains
+// or is frozen.
+type Load struct{ Weight, Level int64 }
 
 // Use is a load by share.
 type Use struct{ Load, Share int64 }

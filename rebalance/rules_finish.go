@@ -66,6 +66,9 @@ func (r *rules) run() {
 	}
 	r.postpone()
 	r.plan.Deferred += r.weights.deferred
+	if r.weights.weighted {
+		r.setLoads()
+	}
 }
 
 // reserve counts the copies that have no other place where they are. It takes planned copies

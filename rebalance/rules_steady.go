@@ -176,17 +176,23 @@ func (r *rules) isInBand() bool {
 	}
 	l.solve(len(r.States))
 	high, low := int64(0), int64(0)
-	of, share := None, int64(0) // the pool and the share of this band
+	level := int64(0)
+	of, share := None, int64(0) // the pool and the share of these
+	loads := sized(r.weights.loads, len(g.load))
+	r.weights.loads = loads
 	for w, load := range g.load {
 		w := int32(w)
 		if pool := l.pool[l.kindOf(w)]; pool != of || l.shareOf(w) != share {
 			of, share = pool, l.shareOf(w)
 			high, low = l.band(w, int64(r.Band))
+			level = l.goal(w)
 		}
+		loads[w] = Load{load, level}
 		if load > high && len(r.Running[w]) > 1 || load < low && r.load[w] < r.most(w) {
 			return false
 		}
 	}
+	r.plan.Loads = loads
 	return true
 }
 

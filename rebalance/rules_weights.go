@@ -16,6 +16,7 @@ type weightRules struct {
 	position []int32
 	copies   []weighedCopy
 	left     []int32 // items whose changes are not made yet
+	loads    []Load
 	stops    set     // expected tasks of which a copy stops
 	deferred int     // moves for evenness that MaxMoves left out
 }
@@ -309,10 +310,35 @@ func (r *rules) takeWeighing() {
 	for _, i := range left {
 		r.rest = append(r.rest, r.pool[s.copies[i].pool])
 	}
+	s.loads = sized(s.loads, len(r.States))
+	for i, w := range r.workers {
+		s.loads[w].Level = g.levels.goal(int32(i)) << s.shift
+	}
 	p := &r.plan
 	p.Highest = higherUse(p.Highest, g.highest)
 	p.HighestBound = higherUse(p.HighestBound, g.highestBound)
 	p.MovesBound += g.movesBound
+}
+
+// setLoads sets the loads of the plan. One pass over the lists.
+func (r *rules) setLoads() {
+	loads := r.weights.loads
+	for w, list := range r.Running {
+		for k, t := range list {
+			if r.flags[r.offset[w]+int32(k)] != repeated {
+				loads[w].Weight += r.Weight[t]
+			}
+		}
+	}
+	for _, c := range r.plan.Changes {
+		if c.From != None {
+			loads[c.From].Weight -= r.Weight[c.Task]
+		}
+		if c.To != None {
+			loads[c.To].Weight += r.Weight[c.Task]
+		}
+	}
+	r.plan.Loads = loads
 }
 
 // addWeightSquares is addSquares by weight. Copies that move and have no place yet count where

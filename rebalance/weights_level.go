@@ -74,6 +74,13 @@ func (l *weightLevels) kindOf(w int32) int32 {
 // of returns the level of a worker.
 func (l *weightLevels) of(w int32) ratio { return l.level[l.pool[l.kindOf(w)]] }
 
+// goal returns the load of a worker at its level, rounded down.
+func (l *weightLevels) goal(w int32) int64 {
+	level := l.of(w)
+	load, _ := divided(level.num, l.shareOf(w), level.den)
+	return load
+}
+
 // band returns the highest and the lowest load of a worker in band.
 func (l *weightLevels) band(w int32, band int64) (high, low int64) {
 	level, share := l.of(w), l.shareOf(w)

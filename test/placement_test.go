@@ -451,6 +451,33 @@ func TestUpdateWeights_StartsNoTerm(t *testing.T) {
 	})
 }
 
+// The plan says what each worker weighs, and what it should weigh.
+func TestP20_PlansShowLoads(t *testing.T) {
+	inBubble(t, given{workers: 2, running: 8}, func(t *testing.T, f *fleet) {
+		require.NotContains(t, f.LastPlan().String(), "level")
+		weights := make(map[string]int64)
+		for i := range 8 {
+			weights[fmt.Sprint("t", i+1)] = int64(10 * (i + 1)) // 360 in all
+		}
+		require.NoError(t, f.UpdateWeights(weights))
+		for range 2 { // a plan that moves, and one that does not
+			f.term()
+			plan := f.LastPlan()
+			for i, row := range plan.Workers {
+				sum := int64(0)
+				for _, task := range f.RunsOn(row.Name) {
+					sum += weights[task]
+				}
+				require.Equal(t, sum, row.Weight)
+				require.EqualValues(t, 180, row.Level)
+				state := f.LastActual()[i]
+				require.Equal(t, []int64{sum, 180}, []int64{state.Weight, state.Level})
+			}
+			require.Contains(t, plan.String(), "weight  level")
+		}
+	})
+}
+
 // Numbers of tasks that were only listed have no weight.
 func TestUpdateWeights_AfterAnUnknownTask(t *testing.T) {
 	inBubble(t, given{workers: 2, running: 2}, func(t *testing.T, f *fleet) {

@@ -108,8 +108,8 @@ func workers(f *flag.FlagSet) action {
 	}
 }
 
-// placementText returns the zone, the labels, the share and the limit of a worker as a list;
-// "" without any.
+// placementText returns the zone, the labels, the share, the limit and the weight of a worker
+// as a list; "" without any.
 func placementText(w *api.Worker) string {
 	var parts []string
 	s := &w.Settings
@@ -124,6 +124,9 @@ func placementText(w *api.Worker) string {
 	}
 	if s.MaxTasks > 0 {
 		parts = append(parts, "at most "+plural(s.MaxTasks, "task"))
+	}
+	if w.Weight > 0 || w.Level > 0 {
+		parts = append(parts, fmt.Sprintf("weighs %d of %d", w.Weight, w.Level))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -143,6 +143,10 @@ type Worker struct {
 	Tasks int `json:"tasks"`
 	// Settings are the zone, the labels, the share and the limit; zero without any.
 	Settings orchestrator.WorkerSettings `json:"settings,omitzero"`
+	// Weight is what its tasks weigh, and Level what they should weigh. Both are 0 unless the
+	// weights of tasks differ.
+	Weight int64 `json:"weight,omitempty"`
+	Level  int64 `json:"level,omitempty"`
 }
 
 // WorkerDetail is the answer to GET api/v1/worker?name=…

@@ -68,6 +68,12 @@ type Decision struct {
 	// EvictionsHeld counts the copies that stay although labels forbid it, because too many
 	// do.
 	EvictionsHeld int
+	// Loads holds, by worker, what it runs by weight after the plan, and its level; nil unless
+	// weights differ. HighestBound is the load by share below which no plan gets the highest
+	// one, and MovesBound the fewest moves; both are 0 if they are unknown.
+	Loads        []rebalance.Load
+	HighestBound float64
+	MovesBound   int
 }
 
 // Mark calls f with the number of every task that the decision refers to.
@@ -267,6 +273,15 @@ func (d *decider) listHeld() {
 // translate turns the planner's plan into changes and waiting instances.
 func (d *decider) translate(plan *rebalance.Plan) {
 	d.out.Deferred, d.out.Adds, d.out.LowerBound = plan.Deferred, plan.Adds, plan.LowerBound
+	if plan.Loads != nil {
+		d.out.Loads = make([]rebalance.Load, len(d.fleet.Workers))
+		for at, load := range plan.Loads {
+			d.out.Loads[d.index[at]] = load
+		}
+	}
+	if bound := plan.HighestBound; bound.Share > 0 {
+		d.out.HighestBound, d.out.MovesBound = float64(bound.Load)/float64(bound.Share), plan.MovesBound
+	}
 	d.out.Changes = make([]Change, 0, len(plan.Changes))
 	for _, c := range plan.Changes {
 		out := Change{Change: handover.Change{Task: c.Task, From: d.at(c.From), To: d.at(c.To)}}
