@@ -354,11 +354,11 @@ func WithDryRun() Option {
 
 // WithBand sets how far the load of a worker may be from its level without a move, as a
 // fraction of the level, if the weights of tasks differ. Within the band nothing moves,
-// whatever the weights do. The default is 0.05; it must be between 0 and 100.
+// whatever the weights do. The default is 0.05, which is 5 %; it must be between 0 and 1.
 func WithBand(fraction float64) Option {
 	return option(func(c *config) error {
-		if !(fraction >= 0 && fraction <= 100) {
-			return invalid("WithBand(%v): must be between 0 and 100", fraction)
+		if !(fraction >= 0 && fraction <= 1) {
+			return invalid("WithBand(%v): must be between 0 and 1", fraction)
 		}
 		c.band = int32(math.Round(fraction * 1e6))
 		return nil

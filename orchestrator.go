@@ -195,6 +195,9 @@ func (o *Orchestrator[W, T]) AddWorker(name W, opts ...WorkerOption) error {
 			return fmt.Errorf("worker %v: %w", name, err)
 		}
 	}
+	if err := c.Check(); err != nil { // of all settings together
+		return fmt.Errorf("worker %v: %w", name, err)
+	}
 	o.mu.Lock()
 	changed := o.members.set(name, c.draining, c.WorkerSettings)
 	o.mu.Unlock()

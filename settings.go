@@ -111,8 +111,10 @@ func checkText(field, text string) error {
 		return invalid("%s %q has %d bytes: must have at most %d", field, text[:32]+"...", len(text), MaxLabelBytes)
 	case !utf8.ValidString(text):
 		return invalid("%s %q is not UTF-8", field, text)
-	case strings.ContainsFunc(text, unicode.IsControl):
-		return invalid("%s %q contains a control character", field, text)
+	case strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return invalid("%s %q contains a character that is not printable", field, text)
+	case strings.TrimSpace(text) != text:
+		return invalid("%s %q begins or ends with a space", field, text)
 	}
 	return nil
 }
@@ -120,7 +122,7 @@ func checkText(field, text string) error {
 // checkWeight returns an error if no task can have a weight.
 func checkWeight(weight int64) error {
 	if weight < 0 || weight > MaxWeight {
-		return invalid("Weight is %d: must be between 1 and %d, or 0 for the mean of the others", weight, int64(MaxWeight))
+		return invalid("Weight is %d: must be between 1 and %d, or 0 for none", weight, int64(MaxWeight))
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func TestT15_BadInput_Settings(t *testing.T) {
 			`the label "!"`:               requires("!"),
 			`the label "!!a"`:             requires("!!a"),
 			"a comma":                     requires("a,b"),
-			"control character":           requires("a\x00"),
+			"not printable":               requires("a\x00"),
 			"has 257 bytes":               requires(long),
 			"65 labels":                   requires(slices.Repeat([]string{"a"}, 65)...),
 			"MaxPerZone is 2147483648":    perZone(math.MaxInt32 + 1),
@@ -68,6 +68,8 @@ func TestT15_BadInput_Settings(t *testing.T) {
 			`the label ""`:              labels(""),
 			`must not begin with "!"`:   labels("!a"),
 			"a comma":                   labels("a,b"),
+			"ends with a space":         labels(" a"),
+			"5120 bytes":                labels(slices.Repeat([]string{strings.Repeat("x", 256)}, 20)...),
 			"65 labels":                 labels(slices.Repeat([]string{"a"}, 65)...),
 			`Zone "a\n" contains`:       inZone("a\n"),
 			"has 257 bytes":             inZone(long),
@@ -83,7 +85,7 @@ func TestT15_BadInput_Settings(t *testing.T) {
 			require.ErrorIs(t, err, orchestrator.ErrInvalid, text)
 			require.ErrorContains(t, err, text)
 		}
-		for _, fraction := range []float64{-0.1, 101, math.NaN(), math.Inf(1)} {
+		for _, fraction := range []float64{-0.1, 1.01, math.NaN(), math.Inf(1)} {
 			require.ErrorIs(t, orchestrator.CheckOptions(orchestrator.WithBand(fraction)), orchestrator.ErrInvalid)
 		}
 		require.ErrorContains(t, f.UpdateTasks([]task{{Name: "t2", Weight: -1}}), "task t2: ")
