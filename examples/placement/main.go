@@ -95,8 +95,7 @@ func run(ctx context.Context, stdout, stderr io.Writer) (err error) {
 		processes: make(map[string]*stage.Process), settings: make(map[string]orchestrator.WorkerSettings), weights: make(map[string]int64),
 	}
 	s.manager, err = manager.New(manager.NewMemoryStore(), grpc.WithPlaintext(), manager.WithInterval(termEvery),
-		grpc.WithLogger(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError}))),
-		manager.WithOrchestrator(orchestrator.WithSeed(1))) // the same story in each run
+		grpc.WithLogger(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError}))))
 	if err != nil {
 		return err
 	}
@@ -240,7 +239,7 @@ func (s *story) settle(ctx context.Context) error {
 			}
 			if quiet == 3 {
 				s.tellState(term)
-				return nil
+				return s.checkShares(term)
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -295,6 +294,17 @@ func (s *story) check(term *snapshot) error {
 	return nil
 }
 
+// checkShares returns an error if a worker has much less than the others, such as one that has
+// just joined. Each has what it should up to the band and the weight of one task.
+func (s *story) checkShares(term *snapshot) error {
+	for w := range term.Workers() {
+		if 2*w.Weight < w.Level {
+			return fmt.Errorf("%s has tasks of weight %d, and should have %d", w.Name, w.Weight, w.Level)
+		}
+	}
+	return nil
+}
+
 // tellState says how many tasks stayed, what each worker has, and why tasks wait.
 func (s *story) tellState(term *snapshot) {
 	zones := make(map[string]bool)
@@ -302,15 +312,11 @@ func (s *story) tellState(term *snapshot) {
 		return strings.Compare(a.Name.Name, b.Name.Name)
 	}
 	for _, w := range slices.SortedFunc(term.Workers(), byName) {
-		var load int64
-		for _, task := range w.Tasks {
-			load += s.weights[task]
-			if task == "front" {
-				zones[w.Settings.Zone] = true
-			}
+		if slices.Contains(w.Tasks, "front") {
+			zones[w.Settings.Zone] = true
 		}
 		labels := strings.Join(w.Settings.Labels, " ")
-		s.log.Say("%s %s %-3s weighs %2d: %s", w.Name, w.Settings.Zone, labels, load, strings.Join(slices.Sorted(slices.Values(w.Tasks)), " "))
+		s.log.Say("%s %s %-3s weighs %2d, level %d: %s", w.Name, w.Settings.Zone, labels, w.Weight, w.Level, strings.Join(slices.Sorted(slices.Values(w.Tasks)), " "))
 	}
 	for _, w := range term.Plan().Waiting {
 		s.log.Say("%s waits, %s: %v", w.Task, w.Reason, w.Causes)
