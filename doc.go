@@ -110,14 +110,21 @@
 //
 //   - P1: Each task runs on as many different workers as wanted, if that many can take it.
 //   - P2: The numbers of tasks on open workers differ by at most one, or are as even as
-//     pinned tasks allow.
-//   - P3: The plan needs the fewest starts possible. With quarantined workers or pinned
-//     tasks it may need a few more.
+//     pinned tasks, labels, zones and limits allow (P14), by share (P16) or by weight (P17).
+//   - P3: The plan needs the fewest starts possible. With quarantined workers, pinned
+//     tasks, zones or weights it may need a few more.
 //   - P4: A surplus instance stops only if more than wanted are on answering workers.
 //   - P5: Equal inputs have equal plans.
 //   - P6: Planning again on the result changes nothing.
 //   - P7: Each change, and each instance without a place, has a reason ([Plan]).
 //   - P8: [TermStats].LowerBound is the fewest starts possible.
+//   - P9: Placing instances comes before emptying workers that drain, then before the rules
+//     for running instances, then before an even spread.
+//   - P10: No start breaks a rule: [Task].Requires and MaxPerZone, [Worker].MaxTasks.
+//   - P11: A running instance that breaks a rule moves, if it has another place.
+//   - P12: Each instance without a place has its [Causes].
+//   - P13: Instances of a task are spread over the zones.
+//   - P18: While all workers are within [WithBand] of their level, weights move nothing.
 //   - P24: A pinned task ([Pin]) is not moved for an even spread, and a drain waits for it.
 //
 // # Limits

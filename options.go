@@ -394,8 +394,9 @@ func WithTaskInstances(n int) TaskOption {
 	})
 }
 
-// WithTaskRequires sets the labels that a worker must have to run the task, like
-// [Task].Requires. By default any worker may run it.
+// WithTaskRequires sets the labels that a worker must have to run the task, or must not have if
+// a "!" is before them, like [Task].Requires. By default any worker may run it. The limits are
+// those of [MaxLabels] and [MaxLabelBytes].
 func WithTaskRequires(labels ...string) TaskOption {
 	return taskOption(func(c *taskConfig) error {
 		c.Requires = slices.Clone(labels)

@@ -116,7 +116,8 @@ type Worker[W comparable] struct {
 	Draining bool `json:"draining,omitempty"`
 	// Zone names what fails together, such as a rack; the empty string is a zone too.
 	Zone string `json:"zone,omitempty"`
-	// Labels are what the worker has, such as "gpu" or "disk=ssd".
+	// Labels are what the worker has, such as "gpu" or "disk=ssd". A label is printable, without
+	// a comma, a "!" at the beginning, or spaces at the ends; see [MaxLabels].
 	Labels []string `json:"labels,omitempty"`
 	// Share is the worker's part of the whole relative to the others; 0 means 1.
 	Share int `json:"share,omitempty"`
