@@ -267,7 +267,7 @@ func (t *taskTable[T]) shareReported() []int64 {
 	return slices.Clip(t.reported)
 }
 
-// report sets the reported weight of the task with a number; 0 is none.
+// report sets the reported weight of the task with a number; 0 withdraws it.
 func (t *taskTable[T]) report(id int32, weight int64) {
 	switch {
 	case int(id) < len(t.reported):

@@ -127,7 +127,7 @@ func checkWeight(weight int64) error {
 	return nil
 }
 
-// normalizedLabels returns labels in order and without repetitions; nil if there are none.
+// normalizedLabels returns labels in order and without repetitions; nil without any.
 func normalizedLabels(labels []string) []string {
 	if len(labels) == 0 {
 		return nil

@@ -26,7 +26,7 @@ type Task[T comparable] struct {
 	// zones, and never leaves one without a place. A negative number is no rule.
 	MaxPerZone int `json:"max_per_zone,omitempty"`
 	// Weight is what one instance takes, in any unit, at most 2⁴⁰. 0 is the mean of the
-	// weights given, or 1 if there are none. A weight of [Orchestrator.UpdateWeights]
+	// weights given, or 1 without any. A weight of [Orchestrator.UpdateWeights]
 	// outranks it.
 	Weight int64 `json:"weight,omitempty"`
 }

@@ -159,7 +159,7 @@
 //     may meet on a worker, though, and forbidden pairs know no classes.
 //  5. Search: what has no worker yet looks for a path from worker to worker, breadth
 //     first, on which each one gains a copy and gives another one away. Then further paths
-//     even the loads, until there is none. Where a search has found nothing, later ones
+//     even the loads, until no path is left. Where a search has found nothing, later ones
 //     need not look again.
 //
 // If all workers are open and zones do not bind, a quick look comes first: if every copy is

@@ -235,6 +235,19 @@ func (r *rules) inItsZone(t, w, n int32) {
 	}
 }
 
+// runs reports whether w runs t as planned. A copy that leaves w still counts.
+func (r *rules) runs(t, w int32) bool {
+	if at := r.positionOf(t, w); at != None && (r.flags[at].runs() || r.flags[at] == leaves) {
+		return true
+	}
+	for i := r.addHead[w]; i > 0; i = r.adds[i-1].next {
+		if c := &r.changes[i-1]; c.To == w && c.Task == t {
+			return true
+		}
+	}
+	return false
+}
+
 // markRunning marks the tasks that w runs as planned. A copy that leaves w still counts.
 func (r *rules) markRunning(w int32) uint32 {
 	round, list := r.mark(), r.Running[w]

@@ -25,6 +25,13 @@ type pathSearch struct {
 // until a later plan, or the spread stays less even.
 const searchSteps = 50_000_000
 
+// directTries is how many workers are tried before all are.
+const directTries = 4
+
+// fewHops is how many copies are looked up in the list of a worker, which is fast: mostly the
+// first one passes. For more, all tasks of the list are marked.
+const fewHops = 4
+
 // hop is a copy that moves: a running one at a position, or a planned one.
 type hop struct {
 	task     int32
@@ -108,11 +115,14 @@ func (r *rules) evenOut() {
 		}
 	}
 	r.order = order
-	for changed := r.anyRoom(); changed; {
+	for changed := r.anyRoom() && (r.has[Quarantined] || !r.isEven()); changed; {
 		changed = false
 		slices.SortFunc(order, r.byLastCost)
 		r.revive()
 		for _, w := range order {
+			if !slices.ContainsFunc(r.searching.alive, func(u int32) bool { return r.evens(w, u) }) {
+				break // later ones have less to give
+			}
 			for !r.searching.dead.has(w) && r.improve(w) {
 				changed = true
 			}
@@ -136,7 +146,13 @@ func (r *rules) findPlace(x *item) bool {
 		r.revive() // earlier searches had other ends
 	}
 	r.beginSearch(None)
-	r.reach(None, origin, []hop{{task: x.task, position: None, change: None}})
+	hops := []hop{{task: x.task, position: None, change: None}}
+	if best := r.direct(None, origin, hops, r.isBelowLimit, r.hasRoom); best != None {
+		r.put(x, r.apply(best))
+		return true
+	}
+	r.beginSearch(None)
+	r.reach(None, origin, hops)
 	best := r.nearest(func(w int32) bool { return r.hasRoom(w) || swaps && w == origin })
 	if best == None {
 		return false
@@ -146,8 +162,10 @@ func (r *rules) findPlace(x *item) bool {
 	return true
 }
 
+func (r *rules) isBelowLimit(w int32) bool { return r.load[w] < r.most(w) }
+
 // hasRoom reports whether w, which the search has reached, has room for a copy.
-func (r *rules) hasRoom(w int32) bool { return r.load[w] < r.most(w) && r.gainsMore(w) }
+func (r *rules) hasRoom(w int32) bool { return r.isBelowLimit(w) && r.gainsMore(w) }
 
 // gainsMore reports whether w may gain the copy for which the search reached it, although it
 // gives none up.
@@ -176,20 +194,23 @@ func (r *rules) beginFrom(w int32) {
 
 // improve moves a copy from w along a path to a worker that is less used even with it.
 func (r *rules) improve(w int32) bool {
+	evens := func(u int32) bool { return r.evens(w, u) }
 	r.beginFrom(w)
-	share := int64(r.shareOf(w))
-	best := r.nearest(func(u int32) bool {
-		if u == w || !r.hasRoom(u) {
-			return false
-		}
-		// Less, if one copy moves: load²/share of both.
-		return (2*int64(r.load[w])-1)*int64(r.shareOf(u)) > (2*int64(r.load[u])+1)*share
-	})
+	best := r.direct(w, w, r.hopsOf(w), evens, r.hasRoom)
+	if best == None {
+		r.beginFrom(w)
+		best = r.nearest(func(u int32) bool { return evens(u) && r.hasRoom(u) })
+	}
 	if best == None {
 		return false
 	}
 	r.apply(best)
 	return true
+}
+
+// evens reports whether a copy that moves from w to u would lower the sum of load²/share.
+func (r *rules) evens(w, u int32) bool {
+	return u != w && r.isBelowLimit(u) && r.compareAdded(w, 0, u, 1) > 0
 }
 
 // beginSearch begins a search that does not reach worker but.
@@ -231,31 +252,66 @@ func (r *rules) revive() {
 // the copy up in the end. Only the last worker of a path needs room.
 func (r *rules) reach(v, origin int32, hops []hop) {
 	s := &r.searching
-	s.unseen = slices.DeleteFunc(s.unseen, func(u int32) bool {
-		if s.steps <= 0 {
-			return false
-		}
-		s.steps -= len(r.Running[u])
-		runs, mayGain := r.markRunning(u), r.gain[u] > 0 || r.gains(u)
-		for _, h := range hops {
-			s.steps--
-			if r.marks[h.task] == runs || !r.passes(h.task, u, origin) || r.zoned && r.isOnPath(h.task, v) {
-				continue
-			}
-			if at := r.positionOf(h.task, u); at != None {
-				h.returns = r.movedAway(at) != None || h.position != None && r.isStopped(at)
-				if !h.returns {
-					continue
-				}
-			} else if !mayGain {
-				continue
-			}
-			s.from[u], s.by[u] = v, h
-			s.reached = append(s.reached, u)
-			return true
-		}
+	s.unseen = slices.DeleteFunc(s.unseen, func(u int32) bool { return r.reachOne(u, v, origin, hops) })
+}
+
+// reachOne reaches u, if it may gain some copy from v, and reports whether it may.
+func (r *rules) reachOne(u, v, origin int32, hops []hop) bool {
+	s := &r.searching
+	if s.steps <= 0 {
 		return false
-	})
+	}
+	s.steps -= len(r.Running[u])
+	round, mayGain := uint32(0), r.gain[u] > 0 || r.gains(u)
+	for i, h := range hops {
+		s.steps--
+		var runs bool
+		switch {
+		case i < fewHops:
+			runs = r.runs(h.task, u)
+		case i == fewHops:
+			round = r.markRunning(u)
+			fallthrough
+		default:
+			runs = r.marks[h.task] == round
+		}
+		if runs || !r.passes(h.task, u, origin) || r.zoned && r.isOnPath(h.task, v) {
+			continue
+		}
+		if at := r.positionOf(h.task, u); at != None {
+			h.returns = r.movedAway(at) != None || h.position != None && r.isStopped(at)
+			if !h.returns {
+				continue
+			}
+		} else if !mayGain {
+			continue
+		}
+		s.from[u], s.by[u] = v, h
+		s.reached = append(s.reached, u)
+		return true
+	}
+	return false
+}
+
+// direct reaches the least used worker that may gain some copy from v, of those for which isGoal
+// is true once they are reached. It is what nearest finds first, but tries only a few workers.
+// It returns None if they may gain nothing.
+func (r *rules) direct(v, origin int32, hops []hop, mayBeGoal, isGoal func(w int32) bool) int32 {
+	s := &r.searching
+	var tried [directTries]int32
+	for n := range tried {
+		best := None
+		for _, u := range s.unseen {
+			if (best == None || r.use(best, 1).more(r.use(u, 1))) && mayBeGoal(u) && !slices.Contains(tried[:n], u) {
+				best = u
+			}
+		}
+		if best == None || r.reachOne(best, v, origin, hops) && isGoal(best) {
+			return best
+		}
+		tried[n] = best
+	}
+	return None
 }
 
 // isOnPath reports whether a copy of t moves on the path to v. Two of them could go to the same
@@ -303,9 +359,12 @@ func (r *rules) nearest(isGoal func(w int32) bool) int32 {
 	return None
 }
 
-// expand reaches the workers that may gain what v runs. Planned copies come first, because
-// to move them costs nothing.
-func (r *rules) expand(v int32) {
+// expand reaches the workers that may gain what v runs.
+func (r *rules) expand(v int32) { r.reach(v, v, r.hopsOf(v)) }
+
+// hopsOf returns what v may give. Planned copies come first, because to move them costs
+// nothing. The slice is valid until the next call.
+func (r *rules) hopsOf(v int32) []hop {
 	hops := r.searching.hops[:0]
 	for i := r.addHead[v]; i > 0; i = r.adds[i-1].next {
 		if c := &r.changes[i-1]; c.To == v {
@@ -320,7 +379,7 @@ func (r *rules) expand(v int32) {
 		}
 	}
 	r.searching.hops = hops
-	r.reach(v, v, hops)
+	return hops
 }
 
 // isProper reports whether copies on w may move for others.

@@ -17,8 +17,8 @@ type weightRules struct {
 	copies   []weighedCopy
 	left     []int32 // items whose changes are not made yet
 	loads    []Load
-	stops    set     // expected tasks of which a copy stops
-	deferred int     // moves for evenness that MaxMoves left out
+	stops    set // expected tasks of which a copy stops
+	deferred int // moves for evenness that MaxMoves left out
 }
 
 // weighedCopy is where an item of the weighing comes from.

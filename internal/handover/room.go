@@ -143,7 +143,7 @@ func (m *Machine) recordRoom(write Write, a Result) {
 	}
 }
 
-// takeBack takes the room of a give-back, even if there is none.
+// takeBack takes the room of a give-back, even without any.
 func (m *Machine) takeBack(i int32) {
 	if m.room == nil {
 		return

@@ -9,7 +9,7 @@ import (
 )
 
 // SetWeights sets the weights of the tasks, by number. 0 stands for the mean of the others, or
-// 1 if there are none, and so does a number beyond the slice. SetWeights rounds the weights, so
+// 1 without any, and so does a number beyond the slice. SetWeights rounds the weights, so
 // that noise does not make all differ, and keeps the slice.
 func (t *Tasks) SetWeights(weights []int64) {
 	t.weight = nil
