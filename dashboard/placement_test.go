@@ -29,7 +29,7 @@ func showPlacement(t *testing.T) {
 	require.NoError(t, f.AddTask("t1", orchestrator.WithTaskRequires("gpu")))
 	require.NoError(t, f.AddTask("t2", orchestrator.WithTaskRequires("gpu", "!spot"), orchestrator.WithTaskInstances(2),
 		orchestrator.WithTaskMaxPerZone(1), orchestrator.WithTaskWeight(1500)))
-	require.NoError(t, f.AddTask("t3", orchestrator.WithTaskRequires("tpu\u202e")))
+	require.NoError(t, f.AddTask("t3", orchestrator.WithTaskRequires("tpu<b>")))
 	f.terms(3)
 
 	require.Equal(t, gpu, get[api.WorkerDetail](t, f.dashboard, "/api/v1/worker?name=w1").Settings)
@@ -46,14 +46,14 @@ func showPlacement(t *testing.T) {
 	three := get[api.TaskDetail](t, f.dashboard, "/api/v1/task?name=t3")
 	require.Equal(t, 1, three.Missing)
 	require.Len(t, three.Waiting, 1)
-	require.Equal(t, &orchestrator.Causes{Workers: 4, Lacking: []orchestrator.LabelCount{{Label: `tpu\u202e`, Workers: 4}}}, three.Waiting[0].Causes)
+	require.Equal(t, &orchestrator.Causes{Workers: 4, Lacking: []orchestrator.LabelCount{{Label: "tpu<b>", Workers: 4}}}, three.Waiting[0].Causes)
 	for _, r := range three.Reasons {
-		require.Equal(t, `tpu\u202e`, r.Label, r.Worker)
+		require.Equal(t, "tpu<b>", r.Label, r.Worker)
 	}
-	require.Contains(t, page("/task?name=t3"), "labels, zones or limits leave no place: of 4 open workers 4 lack &#34;tpu\\\\u202e&#34;")
-	require.Contains(t, page("/task?name=t3"), "the worker does not have the label “tpu\\u202e”")
-	require.NotContains(t, page("/task?name=t3"), "\u202e")
-	require.Contains(t, f.problems(), `unplaced: 1 instance of t3 has no place: of 4 open workers 4 lack "tpu\u202e".`)
+	require.Contains(t, page("/task?name=t3"), "labels, zones or limits leave no place: of 4 open workers 4 lack &#34;tpu&lt;b&gt;&#34;")
+	require.Contains(t, page("/task?name=t3"), "the worker does not have the label “tpu&lt;b&gt;”")
+	require.NotContains(t, page("/task?name=t3"), "<b>")
+	require.Contains(t, f.problems(), `unplaced: 1 instance of t3 has no place: of 4 open workers 4 lack "tpu<b>".`)
 	status := f.status()
 	require.NotZero(t, status.Instances.Unplaceable)
 }
