@@ -27,7 +27,7 @@ func (r *rules) classify() {
 		w := int32(w)
 		state, start, zone := r.States[w], r.offset[w], int(r.zoneOf(w))
 		r.gain[w] = r.gainOf(w)
-		if state == Open && !r.zoned && r.Pinned == nil && !(r.labels && r.misplaced.has(w)) {
+		if state == Open && !r.zoned && r.Pinned == nil && (!r.labels || !r.misplaced.has(w)) {
 			countKept(r.firstOf, r.Want, list, r.flags[start:][:len(list)])
 			continue
 		}
