@@ -119,14 +119,7 @@ func (r *rules) trim() {
 	r.over = over
 	r.class, r.may = r.Class, r.May
 	if len(over) > maxOwnClasses || r.weights.weighted {
-		r.find(over)
-		for _, x := range over {
-			for range x.copies {
-				if c := r.fullest(x.task, None); c != nil {
-					r.stop(c.task, c.worker, c.position)
-				}
-			}
-		}
+		r.stopFullest(over)
 		r.over = over[:0]
 	} else if len(over) > 0 {
 		r.ownClasses()
@@ -247,11 +240,15 @@ func (r *rules) stopSurplus() {
 		r.stop(l.task, l.worker, l.position)
 		return true
 	})
-	if len(left) == 0 {
-		return
+	if len(left) > 0 {
+		r.stopFullest(left)
 	}
-	r.find(left)
-	for _, x := range left {
+}
+
+// stopFullest stops surplus copies on the fullest workers.
+func (r *rules) stopFullest(over []pending) {
+	r.find(over)
+	for _, x := range over {
 		for range x.copies {
 			if c := r.fullest(x.task, None); c != nil {
 				r.stop(c.task, c.worker, c.position)

@@ -2,7 +2,10 @@ package rebalance
 
 // Rules: which worker of a part runs what. A part is a zone, or the whole fleet.
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // item is a copy that needs a worker.
 type item struct {
@@ -108,17 +111,19 @@ func (r *rules) count(part int32) {
 			r.pool = append(r.pool, item{task: x.task, class: c, tier: x.tier, leaving: x.leaving})
 		}
 	}
+	r.sortPool()
+}
+
+// sortPool sorts the pool by class and tier, and finds where each class begins.
+func (r *rules) sortPool() {
 	slices.SortStableFunc(r.pool, func(a, b item) int {
-		if a.class != b.class {
-			return int(a.class - b.class)
-		}
-		return int(a.tier - b.tier)
+		return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.tier, b.tier))
 	})
-	r.poolAt = sized(r.poolAt, classes+1)
+	r.poolAt = sized(r.poolAt, r.classes()+1)
 	for _, x := range r.pool {
 		r.poolAt[x.class+1]++
 	}
-	for c := range classes {
+	for c := range len(r.poolAt) - 1 {
 		r.poolAt[c+1] += r.poolAt[c]
 	}
 }
@@ -170,19 +175,7 @@ func (r *rules) handOver() {
 		}
 	}
 	if len(r.pool) > before {
-		slices.SortStableFunc(r.pool, func(a, b item) int {
-			if a.class != b.class {
-				return int(a.class - b.class)
-			}
-			return int(a.tier - b.tier)
-		})
-	}
-	clear(r.poolAt)
-	for _, x := range r.pool {
-		r.poolAt[x.class+1]++
-	}
-	for c := range len(r.poolAt) - 1 {
-		r.poolAt[c+1] += r.poolAt[c]
+		r.sortPool()
 	}
 }
 
