@@ -240,36 +240,6 @@ func (r *rules) exchangeStop(x *item, w int32) bool {
 	return true
 }
 
-// exchangeLeaving keeps a copy on w that was to leave for another zone, and lets another one
-// leave in its stead. It reports whether there is one.
-func (r *rules) exchangeLeaving(x *item, w int32) bool {
-	if x.leaving == None || r.Want[x.task] < 2 {
-		return false
-	}
-	if i := r.moved(r.positionOf(x.task, w)); i != None && r.changes[i].Reason == EvictZone {
-		if l := &r.leaving[x.leaving]; l.why == Rebalance {
-			l.why = EvictZone
-		}
-		r.keepInstead(x, i)
-		return true
-	}
-	at := r.positionOf(x.task, w)
-	if at == None || r.flags[at] != leaves {
-		return false
-	}
-	other := r.leavingOf[at] - 1
-	if r.leaving[other].placed {
-		return false
-	}
-	l, o := &r.leaving[x.leaving], &r.leaving[other]
-	o.worker, o.position, o.why, l.worker, l.position, l.why = l.worker, l.position, l.why, o.worker, o.position, o.why
-	r.leavingOf[o.position], r.leavingOf[l.position] = other+1, x.leaving+1
-	l.placed = true
-	r.flags[at] = kept
-	r.load[w]++
-	return true
-}
-
 // takeWeighing makes the changes of the weighing. All copies leave before any is placed, so
 // that the gate sees the room that they make.
 func (r *rules) takeWeighing() {
@@ -301,7 +271,7 @@ func (r *rules) takeWeighing() {
 			if it.to < 0 || it.to == it.from || !r.canGain(it.task, r.workers[it.to], r.originOf(x)) {
 				return false
 			}
-			if w := r.workers[it.to]; !r.exchangeStop(x, w) && !r.exchangeLeaving(x, w) {
+			if w := r.workers[it.to]; !r.exchangeStop(x, w) {
 				r.put(x, w)
 			}
 			return true
