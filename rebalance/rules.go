@@ -55,7 +55,7 @@ type rules struct {
 	room        []int32
 	beyondCaps  bool // a copy has no place within the default caps, so that none counts
 	seenClasses []int32
-	dealt       []int32
+	dealt       []int32 // by place in pool: what put returned, 0: nothing yet
 	next        []int32
 
 	// The classes of the network: those of the problem, and one for each task with surplus

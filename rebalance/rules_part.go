@@ -180,11 +180,11 @@ func (r *rules) handOver() {
 }
 
 // deal lets each worker take copies from the pool, up to its counts. What a worker cannot
-// take, because it runs the task already or may not gain it, waits for another one.
+// take, because it runs the task already or may not gain it, waits for another one, or is
+// exchanged for a copy that an earlier worker has taken.
 func (r *rules) deal() {
 	n := &r.network
-	left := sized(r.dealt, len(r.pool)) // 1: taken
-	r.dealt = left
+	r.dealt = sized(r.dealt, len(r.pool))
 	next := append(r.next[:0], r.poolAt...)
 	r.next = next
 	for i, w := range r.workers {
@@ -200,7 +200,7 @@ func (r *rules) deal() {
 			blocked := r.block(w)
 			for at := next[x.class]; at < r.poolAt[x.class+1] && want > 0; at++ {
 				p := &r.pool[at]
-				if left[at] != 0 {
+				if r.dealt[at] != 0 {
 					if at == next[x.class] {
 						next[x.class]++
 					}
@@ -209,19 +209,50 @@ func (r *rules) deal() {
 				if r.marks[p.task] == blocked || !r.canGain(p.task, w, r.originOf(p)) {
 					continue
 				}
-				r.put(p, w)
+				r.dealt[at] = r.put(p, w)
 				r.marks[p.task] = blocked
-				left[at] = 1
 				want--
+			}
+			for at := next[x.class]; at < r.poolAt[x.class+1] && want > 0; at++ {
+				if r.dealt[at] == 0 && r.dealByExchange(at, w, blocked) {
+					want--
+				}
 			}
 			r.inexact = r.inexact || want > 0
 		}
 	}
 	for at := range r.pool {
-		if left[at] == 0 {
+		if r.dealt[at] == 0 {
 			r.rest = append(r.rest, r.pool[at])
 		}
 	}
+}
+
+// exchangeTries is how many copies of its class are tried in exchange for one. The search
+// places what is left.
+const exchangeTries = 100
+
+// dealByExchange gives w, which cannot take the copy at a place of the pool, a copy of the same
+// class that another worker has taken. That worker takes the first one.
+func (r *rules) dealByExchange(at, w int32, blocked uint32) bool {
+	p := &r.pool[at]
+	begin := r.poolAt[p.class]
+	for k, taken := range r.dealt[begin:min(r.poolAt[p.class+1], begin+exchangeTries)] {
+		if taken <= 0 {
+			continue
+		}
+		t, v := r.changes[taken-1].Task, r.changes[taken-1].To
+		if r.marks[t] == blocked || !r.canGain(t, w, v) ||
+			r.positionOf(p.task, v) != None || r.runs(p.task, v) || !r.passes(p.task, v, r.originOf(p)) {
+			continue
+		}
+		r.redirect(taken-1, w)
+		r.dealt[begin+int32(k)] = int32(len(r.adds))
+		r.marks[t] = blocked
+		r.dealt[at] = r.put(p, v)
+		return true
+	}
+	return false
 }
 
 // originOf returns the worker that gives a copy up, or None.
@@ -258,11 +289,12 @@ func (r *rules) takeFrom(k, i int32) {
 	r.inItsZone(l.task, l.worker, -1)
 }
 
-// put starts a copy on w, or moves it there.
-func (r *rules) put(p *item, w int32) {
+// put starts a copy on w, or moves it there, and returns the change that does so, plus one. It
+// returns -1 if w keeps a copy instead, which it would have given away.
+func (r *rules) put(p *item, w int32) int32 {
 	if i := r.movedAway(r.positionOf(p.task, w)); i != None {
 		r.keepInstead(p, i)
-		return
+		return -1
 	}
 	r.changes = append(r.changes, Change{Task: p.task, From: None, To: w, Reason: Missing})
 	r.adds = append(r.adds, add{next: r.addHead[w]})
@@ -275,4 +307,5 @@ func (r *rules) put(p *item, w int32) {
 		r.gain[w]--
 	}
 	r.inItsZone(p.task, w, 1)
+	return r.addHead[w]
 }

@@ -184,6 +184,45 @@ func TestP15_AZoneJoins(t *testing.T) {
 	}
 }
 
+// TestP15_AZoneIsLost tests that what a lost zone ran starts in the others, and that nothing else
+// moves, although the last workers to fill find mostly tasks that they run.
+func TestP15_AZoneIsLost(t *testing.T) {
+	const workers, tasks = 100, 3333 // so that the zones differ
+	pr := &rebalance.Problem{
+		Want: slices.Repeat([]int32{3}, tasks), States: make([]rebalance.State, workers),
+		Running: make([][]int32, workers), Zone: make([]int32, workers), MaxMoves: rebalance.NoLimit,
+	}
+	for w := range workers {
+		pr.Zone[w] = int32(w % 3)
+	}
+	plan, err := new(rebalance.Planner).Plan(pr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := checkRuled(pr, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pr = r.problem()
+	running, zone := pr.Running, pr.Zone
+	pr.Running, pr.Zone = nil, nil
+	for w, z := range zone {
+		if z > 0 {
+			pr.Running, pr.Zone = append(pr.Running, running[w]), append(pr.Zone, z)
+		}
+	}
+	pr.States = make([]rebalance.State, len(pr.Running))
+	if plan, err = new(rebalance.Planner).Plan(pr); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := checkRuled(pr, plan); err != nil {
+		t.Fatal(err)
+	}
+	if plan.Adds != tasks || plan.Moves != 0 {
+		t.Errorf("%d starts and %d moves instead of %d starts", plan.Adds, plan.Moves, tasks)
+	}
+}
+
 // TestP13_DefaultCapsMakeWay tests that default caps leave no copy without a place: here the
 // limits and the cap of another task need the third worker for it.
 func TestP13_DefaultCapsMakeWay(t *testing.T) {
