@@ -30,7 +30,10 @@ const weightBand = 50_000
 func (r ruled) problem() *rebalance.Problem {
 	pr := r.fleet.problem()
 	pr.Class, pr.Kind, pr.May = r.class, r.kind, r.may
-	pr.Zone, pr.Weight, pr.Band = r.zone, r.weight, r.band
+	pr.Zone, pr.Band = r.zone, r.band
+	for _, weight := range r.weight {
+		pr.Weight = append(pr.Weight, rebalance.RoundWeight(weight))
+	}
 	return pr
 }
 

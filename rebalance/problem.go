@@ -41,7 +41,7 @@ const NoLimit = -1
 // NoTasks as an element of [Problem.MaxTasks] lets the worker run no copy.
 const NoTasks = -1
 
-// MaxWeight is the highest weight of a task.
+// MaxWeight is the highest number that RoundWeight takes as it is.
 const MaxWeight = 1 << 40
 
 // None is the number of no worker.
@@ -98,10 +98,9 @@ type Problem struct {
 	// MaxTasks is, by worker, how many copies it may run: nil or 0 means no limit, and NoTasks
 	// none.
 	MaxTasks []int32
-	// Weight is, by task, what one copy takes, at least 1 and at most 2⁴⁰; nil means 1 for
-	// all. Band is how far from its level a worker's load may be without a move, in
+	// Weight is, by task, what one copy takes; nil means 1 for all. Band is how far from its level a worker's load may be without a move, in
 	// millionths; it is used only if weights differ.
-	Weight []int64
+	Weight []Weight
 	Band   int32
 	// MaxMoves is how many copies may move; 0 moves none, and a negative value, such as
 	// NoLimit, is no limit. Starts of missing copies and stops of surplus ones are never
@@ -203,11 +202,6 @@ func (pr *Problem) checkRules() error {
 	for c, kinds := range pr.May {
 		if !slices.IsSorted(kinds) || len(kinds) > 0 && kinds[0] < 0 {
 			return invalid("May[%d] is not in ascending order from 0", c)
-		}
-	}
-	for t, weight := range pr.Weight {
-		if weight < 1 || weight > MaxWeight {
-			return invalid("Weight[%d] is %d", t, weight)
 		}
 	}
 	if pr.Band < 0 {

@@ -129,10 +129,10 @@ func caps(m *maker) {
 }
 
 func weights(m *maker) {
-	m.pr.Weight, m.pr.Band = make([]int64, m.tasks), int32(m.IntN(3)*50_000)
+	m.pr.Weight, m.pr.Band = make([]rebalance.Weight, m.tasks), int32(m.IntN(3)*50_000)
 	most := []int64{2, 10, 1000, rebalance.MaxWeight}[m.IntN(4)]
 	for t := range m.pr.Weight {
-		m.pr.Weight[t] = 1 + m.Int64N(most)
+		m.pr.Weight[t] = rebalance.RoundWeight(1 + m.Int64N(most))
 	}
 }
 

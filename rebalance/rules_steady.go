@@ -142,14 +142,15 @@ func (r *rules) isInBand() bool {
 	l := &g.levels
 	l.share, l.kind, l.may, l.base, l.most = r.Share, r.Kind, r.May, nil, nil
 	g.load = sized(g.load, len(r.States))
-	demand, top := int64(0), int64(0)
+	demand, top := int64(0), Weight{}
 	for w, list := range r.Running {
 		sum, most := weightSum(r.Weight, list)
 		if int(r.load[w]) != len(list) || weightBits(most, len(list)) > 61 {
 			return false // it names a task twice, or the sum may have overflowed
 		}
 		g.load[w] = sum
-		demand, top = demand+sum, max(top, most)
+		demand += sum
+		top.code = max(top.code, most.code)
 	}
 	if weightBits(top, len(r.Want)+r.wanted) > 61 {
 		return false
@@ -157,20 +158,20 @@ func (r *rules) isInBand() bool {
 	classes := max(1, len(r.May))
 	l.demand, l.top = sized(l.demand, classes), sized(l.top, classes)
 	if classes == 1 {
-		l.demand[0], l.top[0] = demand, top
+		l.demand[0], l.top[0] = demand, top.Int64()
 	} else {
 		for t, want := range r.Want {
 			if want > 0 {
-				c := r.classOf(int32(t))
-				l.demand[c] += r.Weight[t] * int64(want)
-				l.top[c] = max(l.top[c], r.Weight[t])
+				c, weight := r.classOf(int32(t)), r.Weight[t].Int64()
+				l.demand[c] += weight * int64(want)
+				l.top[c] = max(l.top[c], weight)
 			}
 		}
 	}
 	l.each = func(visit func(class int32, weight int64)) {
 		for t, want := range r.Want {
 			for range want {
-				visit(r.classOf(int32(t)), r.Weight[t])
+				visit(r.classOf(int32(t)), r.Weight[t].Int64())
 			}
 		}
 	}
@@ -196,15 +197,23 @@ func (r *rules) isInBand() bool {
 	return true
 }
 
-// weightSum returns the sum and the highest of the weights of a list. Like tally it is not
-// inlined.
+// weightSum returns the sum and the highest of the weights of a list. The weights of a million
+// tasks are in a distant cache. So a loop first fetches some of them, and does nothing else, so
+// that the processor waits for many at a time. Like tally it is not inlined.
 //
 //go:noinline
-func weightSum(weight []int64, list []int32) (sum, most int64) {
-	for _, t := range list {
-		n := weight[t]
-		sum += n
-		most = max(most, n)
+func weightSum(weight []Weight, list []int32) (sum int64, most Weight) {
+	var fetched [128]Weight
+	for len(list) > 0 {
+		part := list[:min(len(list), len(fetched))]
+		for k, t := range part {
+			fetched[k%len(fetched)] = weight[t]
+		}
+		for _, n := range fetched[:len(part)] {
+			sum += n.Int64()
+			most.code = max(most.code, n.code)
+		}
+		list = list[len(part):]
 	}
 	return sum, most
 }

@@ -40,19 +40,19 @@ func (r *rules) limitWeights() {
 	for _, want := range r.Want {
 		copies += int(want)
 	}
-	r.weights.shift = max(0, weightBits(slices.Max(r.Weight), copies)-61)
+	r.weights.shift = max(0, weightBits(slices.MaxFunc(r.Weight, Weight.compare), copies)-61)
 }
 
 // weightBits returns a bound on the bits of the weight of some copies.
-func weightBits(most int64, copies int) int {
-	return bits.Len64(uint64(most)) + bits.Len64(uint64(copies))
+func weightBits(most Weight, copies int) int {
+	return bits.Len64(uint64(most.Int64())) + bits.Len64(uint64(copies))
 }
 
 func (r *rules) weightOf(t int32) int64 {
 	if r.weights.shift == 0 {
-		return r.Weight[t]
+		return r.Weight[t].Int64()
 	}
-	return max(1, r.Weight[t]>>r.weights.shift)
+	return max(1, r.Weight[t].Int64()>>r.weights.shift)
 }
 
 // weigh places the copies of one part by weight.
@@ -296,16 +296,16 @@ func (r *rules) setLoads() {
 	for w, list := range r.Running {
 		for k, t := range list {
 			if r.flags[r.offset[w]+int32(k)] != repeated {
-				loads[w].Weight += r.Weight[t]
+				loads[w].Weight += r.Weight[t].Int64()
 			}
 		}
 	}
 	for _, c := range r.plan.Changes {
 		if c.From != None {
-			loads[c.From].Weight -= r.Weight[c.Task]
+			loads[c.From].Weight -= r.Weight[c.Task].Int64()
 		}
 		if c.To != None {
-			loads[c.To].Weight += r.Weight[c.Task]
+			loads[c.To].Weight += r.Weight[c.Task].Int64()
 		}
 	}
 	r.plan.Loads = loads

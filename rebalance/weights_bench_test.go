@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,11 +15,11 @@ import (
 // weightLaws draw weights.
 var weightLaws = []struct {
 	name string
-	draw func(random *rand.Rand) int64
+	draw func(random *rand.Rand) Weight
 }{
-	{"uniform", func(random *rand.Rand) int64 { return 1 + random.Int64N(1000) }},
-	{"lognormal", func(random *rand.Rand) int64 {
-		return RoundWeight(max(1, int64(1000*math.Exp(random.NormFloat64()*1.5))))
+	{"uniform", func(random *rand.Rand) Weight { return RoundWeight(1 + random.Int64N(1000)) }},
+	{"lognormal", func(random *rand.Rand) Weight {
+		return RoundWeight(int64(1000 * math.Exp(random.NormFloat64()*1.5)))
 	}},
 }
 
@@ -32,13 +33,13 @@ var weightEvents = []struct {
 	{"steady_without_weights", func(_ *rand.Rand, pr *Problem) { pr.Weight = nil }}, // to compare: a plan by counts
 	{"loads_wander", func(random *rand.Rand, pr *Problem) {
 		for t, w := range pr.Weight {
-			pr.Weight[t] = max(1, w*(970+random.Int64N(61))/1000)
+			pr.Weight[t] = RoundWeight(w.Int64() * (970 + random.Int64N(61)) / 1000)
 		}
 	}},
 	{"tenth_changes", func(random *rand.Rand, pr *Problem) {
 		for range len(pr.Weight) / 10 {
 			t := random.IntN(len(pr.Weight))
-			pr.Weight[t] = max(1, pr.Weight[t]*(500+random.Int64N(1501))/1000)
+			pr.Weight[t] = RoundWeight(pr.Weight[t].Int64() * (500 + random.Int64N(1501)) / 1000)
 		}
 	}},
 	{"one_joins", func(_ *rand.Rand, pr *Problem) { joinWeighted(pr, 1) }},
@@ -82,7 +83,7 @@ func BenchmarkWeights(b *testing.B) {
 			random := rand.New(rand.NewPCG(1, 1))
 			placed := &Problem{
 				Want: make([]int32, size.tasks), States: make([]State, size.workers), Running: make([][]int32, size.workers),
-				Weight: make([]int64, size.tasks), Band: 50_000, MaxMoves: NoLimit,
+				Weight: make([]Weight, size.tasks), Band: 50_000, MaxMoves: NoLimit,
 			}
 			for t := range placed.Want {
 				placed.Want[t], placed.Weight[t] = 1, law.draw(random)
@@ -96,7 +97,7 @@ func BenchmarkWeights(b *testing.B) {
 					pr := *placed
 					pr.States = append([]State(nil), placed.States...)
 					pr.Running = append([][]int32(nil), placed.Running...)
-					pr.Weight = append([]int64(nil), placed.Weight...)
+					pr.Weight = slices.Clone(placed.Weight)
 					event.to(rand.New(rand.NewPCG(2, 2)), &pr)
 					for b.Loop() {
 						plan, err = p.Plan(&pr)

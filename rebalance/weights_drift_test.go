@@ -38,6 +38,9 @@ func drift(tasks, workers, terms int, policy func(weight []int64, at []int32)) (
 		for _, t := range hot {
 			weight[t] = base[t] * 5
 		}
+		for t, n := range weight {
+			weight[t] = RoundWeight(n).Int64()
+		}
 		before := slices.Clone(at)
 		policy(weight, at)
 		load, total := make([]int64, workers), int64(0)
@@ -62,7 +65,10 @@ func driftPolicies(tasks, workers int) map[string]func(weight []int64, at []int3
 		"planner": func(weight []int64, at []int32) {
 			pr := &Problem{
 				Want: slices.Repeat([]int32{1}, tasks), States: make([]State, workers), Running: make([][]int32, workers),
-				Weight: weight, Band: 50_000, MaxMoves: NoLimit,
+				Weight: make([]Weight, tasks), Band: 50_000, MaxMoves: NoLimit,
+			}
+			for t, n := range weight {
+				pr.Weight[t] = RoundWeight(n)
 			}
 			for t, w := range at {
 				if w != None {

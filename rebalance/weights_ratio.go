@@ -3,8 +3,10 @@ package rebalance
 // Exact fractions of integers, and the rounding of weights.
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
+	"strconv"
 )
 
 // ratio is a load by share. The denominator is at least 1.
@@ -78,28 +80,59 @@ func (a square) minus(b square) square {
 	return square{high, low}
 }
 
-// RoundWeight rounds a weight to three significant digits, half of a digit up. Measured
-// weights are rounded before they are compared, so that noise does not make all different.
-func RoundWeight(weight int64) int64 {
-	digit := int64(1)
-	for weight/digit >= 1000 {
-		digit *= 10
-	}
-	return min((weight+digit/2)/digit*digit, MaxWeight)
+// Weight is what one copy of a task takes: a number of three significant digits, so that noise
+// in measured weights does not make all different. The zero value is a weight of 1.
+type Weight struct {
+	// The exponent of ten, and in the low bits the digits, less one. Only numbers from 1000 on
+	// have an exponent, so codes are in the order of the numbers.
+	code uint16
 }
+
+// digitBits is how many bits of a code hold the digits.
+const digitBits = 10
+
+// powers are those of ten that a code can name.
+var powers = [1 << (16 - digitBits)]int64{
+	1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10,
+}
+
+// RoundWeight rounds a number to three significant digits, half of a digit up. Numbers below 1
+// become 1, and those above MaxWeight become RoundWeight(MaxWeight), which is 1.1e12.
+func RoundWeight(weight int64) Weight {
+	weight = min(max(weight, 1), MaxWeight)
+	exponent, digits := uint16(0), weight
+	for digit := int64(10); digits >= 1000; digit *= 10 {
+		digits = (weight + digit/2) / digit
+		exponent++
+	}
+	return Weight{exponent<<digitBits | uint16(digits-1)}
+}
+
+// Int64 returns the number.
+func (w Weight) Int64() int64 {
+	return int64(w.code&(1<<digitBits-1)+1) * powers[w.code>>digitBits]
+}
+
+func (w Weight) compare(v Weight) int { return cmp.Compare(w.code, v.code) }
+
+// String returns the number in decimal digits.
+func (w Weight) String() string { return strconv.FormatInt(w.Int64(), 10) }
+
+// GoString returns the call that makes the weight.
+func (w Weight) GoString() string { return "rebalance.RoundWeight(" + w.String() + ")" }
 
 // weightsDiffer reports whether two expected tasks differ in weight. If not, weights have
 // no effect.
-func weightsDiffer(weight []int64, want []int32) bool {
-	first := int64(0)
+func weightsDiffer(weight []Weight, want []int32) bool {
+	first := None // the first expected task
 	for t, w := range weight {
-		if w == first || want[t] == 0 {
-			continue
-		}
-		if first != 0 {
+		switch {
+		case want[t] == 0:
+		case first == None:
+			first = int32(t)
+		case w != weight[first]:
 			return true
 		}
-		first = w
 	}
 	return false
 }

@@ -351,7 +351,7 @@ func TestP17_ZonesDoNotDivideTheWorkers(t *testing.T) {
 			}
 		}
 		add := func(instances int32, weight int64) {
-			pr.Want, pr.Weight = append(pr.Want, instances), append(pr.Weight, weight)
+			pr.Want, pr.Weight = append(pr.Want, instances), append(pr.Weight, RoundWeight(weight))
 		}
 		join(12)
 		for range 400 {
@@ -364,7 +364,10 @@ func TestP17_ZonesDoNotDivideTheWorkers(t *testing.T) {
 		for event, happens := range []func(){
 			func() {},
 			func() { join(1 + random.IntN(4)) },
-			func() { pr.Weight[random.IntN(len(pr.Weight))] *= 10 },
+			func() {
+				task := random.IntN(len(pr.Weight))
+				pr.Weight[task] = RoundWeight(10 * pr.Weight[task].Int64())
+			},
 			func() { add(3, 20) },
 			func() { pr.States[random.IntN(12)] = Draining },
 		} {
@@ -379,7 +382,7 @@ func TestP17_ZonesDoNotDivideTheWorkers(t *testing.T) {
 			load, total, open := make([]int64, len(pr.States)), int64(0), int64(0)
 			for w, list := range pr.Running {
 				for _, task := range list {
-					load[w] += pr.Weight[task]
+					load[w] += pr.Weight[task].Int64()
 				}
 				total += load[w]
 				open += int64(b2i(pr.States[w] == Open))
@@ -410,11 +413,11 @@ func TestP19_LumpsAreQuiet(t *testing.T) { // trap 6
 
 func TestP18_WanderingLoadsMoveNothing(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 1))
-	pr := &Problem{Want: slices.Repeat([]int32{1}, 10_000), States: make([]State, 50), Running: make([][]int32, 50), Weight: make([]int64, 10_000), Band: 50_000, MaxMoves: NoLimit}
+	pr := &Problem{Want: slices.Repeat([]int32{1}, 10_000), States: make([]State, 50), Running: make([][]int32, 50), Weight: make([]Weight, 10_000), Band: 50_000, MaxMoves: NoLimit}
 	mean := make([]int64, len(pr.Weight))
 	for t := range mean {
 		mean[t] = 1000 + random.Int64N(9000)
-		pr.Weight[t] = mean[t]
+		pr.Weight[t] = RoundWeight(mean[t])
 	}
 	var p Planner
 	for term := range 50 {
@@ -425,7 +428,7 @@ func TestP18_WanderingLoadsMoveNothing(t *testing.T) {
 		}
 		pr.Running = carriedOut(pr, plan)
 		for t := range mean {
-			pr.Weight[t] = mean[t] * (900 + random.Int64N(201)) / 1000
+			pr.Weight[t] = RoundWeight(mean[t] * (900 + random.Int64N(201)) / 1000)
 		}
 	}
 }
@@ -456,5 +459,23 @@ func TestPackings(t *testing.T) {
 			}
 			require.LessOrEqual(t, g.highest.num, most, "%d pieces", pieces)
 		}
+	}
+}
+
+func TestRoundWeight(t *testing.T) {
+	for _, of := range []struct{ weight, want int64 }{
+		{-1, 1}, {0, 1}, {1, 1}, {999, 999}, {1000, 1000}, {1004, 1000}, {1005, 1010}, {9994, 9990}, {9995, 10_000},
+		{999_499, 999_000}, {999_500, 1_000_000}, {MaxWeight, 1_100_000_000_000}, {math.MaxInt64, 1_100_000_000_000},
+	} {
+		require.Equal(t, of.want, RoundWeight(of.weight).Int64(), "of %d", of.weight)
+	}
+	require.EqualValues(t, 1, Weight{}.Int64())
+	last := Weight{}
+	for n := int64(1); n <= MaxWeight; n += 1 + n/1999 {
+		w := RoundWeight(n)
+		require.Equal(t, w, RoundWeight(w.Int64()), "%d", n) // one code for each number
+		require.GreaterOrEqual(t, w.compare(last), 0, "%d", n)
+		require.InEpsilon(t, n, w.Int64(), 0.005, "%d", n)
+		last = w
 	}
 }

@@ -27,7 +27,7 @@ type Tasks struct {
 	Class      []int32
 	Requires   [][]string
 	MaxPerZone []int32
-	weight     []int64 // nil: all are the same
+	weight     []rebalance.Weight // nil: all are the same
 	// Still: no task moves for an even spread.
 	Still bool
 }
@@ -50,7 +50,7 @@ func (t *Tasks) grow(n int) {
 			t.MaxPerZone = append(t.MaxPerZone, 0)
 		}
 		if t.weight != nil {
-			t.weight = append(t.weight, 1)
+			t.weight = append(t.weight, rebalance.Weight{})
 		}
 	}
 }

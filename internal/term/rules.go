@@ -312,12 +312,9 @@ func (d *decider) brokenRule(task, worker int32) Reason {
 
 // SetWeights sets the weights of the tasks, by number. 0 stands for the mean of the others, or
 // 1 without any, and so does a number beyond the slice. SetWeights rounds the weights, so
-// that noise does not make all differ, and keeps the slice.
+// that noise does not make all differ.
 func (t *Tasks) SetWeights(weights []int64) {
 	t.weight = nil
-	if n := len(t.Instances) - len(weights); n > 0 { // numbers of tasks that were only listed
-		weights = append(weights, make([]int64, n)...)
-	}
 	var given, high, low uint64
 	for _, weight := range weights {
 		if weight > 0 {
@@ -331,15 +328,15 @@ func (t *Tasks) SetWeights(weights []int64) {
 		return
 	}
 	mean, _ := bits.Div64(high, low, given)
+	rounded := slices.Repeat([]rebalance.Weight{rebalance.RoundWeight(int64(mean))}, max(len(t.Instances), len(weights)))
 	same := true
 	for i, weight := range weights {
-		if weight == 0 {
-			weight = int64(mean)
+		if weight > 0 {
+			rounded[i] = rebalance.RoundWeight(weight)
 		}
-		weights[i] = rebalance.RoundWeight(weight)
-		same = same && weights[i] == weights[0]
+		same = same && rounded[i] == rounded[0]
 	}
 	if !same {
-		t.weight = weights
+		t.weight = rounded
 	}
 }
