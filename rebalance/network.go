@@ -2,6 +2,8 @@ package rebalance
 
 // Which worker runs how many copies of which class (P14, P16).
 
+import "slices"
+
 // classCounts holds, by worker, how many copies it has of which classes, in ascending order
 // of the class.
 type classCounts struct {
@@ -18,6 +20,16 @@ func (c *classCounts) reset() { c.start, c.items = append(c.start[:0], 0), c.ite
 // add adds copies of a class to the worker that is being added.
 func (c *classCounts) add(class, copies int32) {
 	c.items = append(c.items, classCopies{class, copies})
+}
+
+// take adds the copies of some classes to the worker that is being added, and sets their counts
+// to zero. It sorts the classes.
+func (c *classCounts) take(counts, classes []int32) {
+	slices.Sort(classes)
+	for _, class := range classes {
+		c.add(class, counts[class])
+		counts[class] = 0
+	}
 }
 
 // endWorker ends the worker that is being added.

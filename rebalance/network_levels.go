@@ -248,9 +248,10 @@ func (n *network) findLevel(workers []int32, copies int64) int32 {
 	}
 	// Costs are numbers of parts. These are so small that a worker has few copies whose cost
 	// is between two numbers.
-	most := int32(1)
+	most, shares, all := int32(1), uint64(0), uint64(copies)
 	for _, w := range workers {
-		most = max(most, n.shareOf(w))
+		share := n.shareOf(w)
+		most, shares, all = max(most, share), shares+uint64(share), all+uint64(n.baseOf(w)+n.inflow[w])
 	}
 	scale := uint(bits.Len32(uint32(most)))
 	if most == 1 {
@@ -262,9 +263,17 @@ func (n *network) findLevel(workers []int32, copies int64) int32 {
 		}
 		return sum
 	}
-	below, upTo := uint64(0), uint64(1)
-	for upTo < 1<<62 && room(upTo) < copies {
-		below, upTo = upTo, upTo*2
+	below, step := uint64(1)<<61, uint64(1)<<scale
+	if high, low := bits.Mul64(2*all, step); high < shares {
+		mean, _ := bits.Div64(high, low, shares) // the cost of the mean load, which is near
+		below = min(below, mean)
+	}
+	upTo := below + step
+	for ; below > 0 && room(below) >= copies; step *= 2 {
+		below, upTo = below-min(below, step), below
+	}
+	for ; upTo < 1<<62 && room(upTo) < copies; step *= 2 {
+		below, upTo = upTo, upTo+step
 	}
 	for upTo-below > 1 {
 		if mid := below + (upTo-below)/2; room(mid) < copies {

@@ -43,23 +43,11 @@ func (p *Planner) planOnce(pr *Problem) (Plan, error) {
 	d := &p.draft
 	d.start(pr)
 	defer d.end()
-	d.ruled = false
-	ruled := p.rules.bind()
-	if ruled && p.rules.mayBeSteady() {
-		// The scan for the ordinary case is faster.
-		if err := p.scan.run(); err != nil {
-			return Plan{}, err
-		}
-		if p.scan.isComplete() && p.rules.isSteady() {
-			return d.plan, nil
-		}
-		d.start(pr)
-	}
-	d.ruled = ruled
+	d.ruled = p.rules.bind()
 	if err := p.scan.run(); err != nil {
 		return Plan{}, err
 	}
-	if !d.ruled && p.scan.isSettled() {
+	if p.scan.isComplete() && (!d.ruled && p.scan.isEven() || d.ruled && p.rules.isSteady()) {
 		return d.plan, nil
 	}
 	p.scan.stopUnexpected()

@@ -177,26 +177,23 @@ func (pr *Problem) checkRules() error {
 			return invalid("%s has %d elements instead of %d", f.name, f.has, f.need)
 		}
 	}
-	for t, c := range pr.Class {
-		if c < 0 || pr.May != nil && int(c) >= len(pr.May) {
-			return invalid("Class[%d] is %d, there are %d classes", t, c, len(pr.May))
-		}
+	lastClass := int64(math.MaxInt32)
+	if pr.May != nil {
+		lastClass = int64(len(pr.May)) - 1
 	}
 	for _, f := range []struct {
-		name   string
-		values []int32
-		least  int32
-		most   int32
+		name        string
+		values      []int32
+		least, most int64
 	}{
+		{"Class", pr.Class, 0, lastClass},
 		{"Kind", pr.Kind, 0, maxNumber},
 		{"Zone", pr.Zone, 0, maxNumber},
 		{"Share", pr.Share, 1, math.MaxInt32},
-		{"MaxTasks", pr.MaxTasks, NoTasks, math.MaxInt32},
+		{"MaxTasks", pr.MaxTasks, int64(NoTasks), math.MaxInt32},
 	} {
-		for w, n := range f.values {
-			if n < f.least || n > f.most {
-				return invalid("%s[%d] is %d", f.name, w, n)
-			}
+		if i := outside(f.values, f.least, f.most); i >= 0 {
+			return invalid("%s[%d] is %d, which is not between %d and %d", f.name, i, f.values[i], f.least, f.most)
 		}
 	}
 	for c, kinds := range pr.May {
@@ -208,6 +205,18 @@ func (pr *Problem) checkRules() error {
 		return invalid("Band is %d", pr.Band)
 	}
 	return nil
+}
+
+// outside returns the index of the first number that is not between least and most, or -1.
+func outside(numbers []int32, least, most int64) int {
+	signs := int64(0) // negative if one is outside: a branch for each would take twice as long
+	for _, n := range numbers {
+		signs |= (int64(n) - least) | (most - int64(n))
+	}
+	if signs >= 0 {
+		return -1
+	}
+	return slices.IndexFunc(numbers, func(n int32) bool { return int64(n) < least || int64(n) > most })
 }
 
 func (pr *Problem) checkPairs(field string, pairs []Pair) error {

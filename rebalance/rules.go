@@ -109,6 +109,7 @@ func (r *rules) bind() bool {
 	r.labels = r.labelsBind()
 	r.limits = slices.ContainsFunc(r.MaxTasks, func(n int32) bool { return n != 0 && int(n) < len(r.Want) })
 	r.zoned, r.zones = false, 1
+	r.classed = false
 	for _, z := range r.Zone {
 		r.zones = max(r.zones, int(z)+1)
 	}
@@ -136,25 +137,29 @@ func (r *rules) labelsBind() bool {
 	if len(r.May) == 0 || r.Class == nil && r.May[0] == nil {
 		return false
 	}
-	var kinds []int32 // of workers, in ascending order
+	most := int32(0)
+	for _, kind := range r.Kind {
+		most = max(most, kind)
+	}
+	kinds, n := r.found.emptied(int(most)+1), 0 // of workers
+	r.found = kinds
+	for w := range r.States {
+		if kind := r.kindOf(int32(w)); !kinds.has(kind) {
+			kinds.add(kind)
+			n++
+		}
+	}
 	return slices.ContainsFunc(r.May, func(may []int32) bool {
 		if may == nil {
 			return false
 		}
-		if kinds == nil {
-			for w := range r.States {
-				kinds = append(kinds, r.kindOf(int32(w)))
+		admitted := 0
+		for i, kind := range may {
+			if kind <= most && kinds.has(kind) && (i == 0 || may[i-1] != kind) {
+				admitted++
 			}
-			slices.Sort(kinds)
-			kinds = slices.Compact(kinds)
 		}
-		if len(may) < len(kinds) {
-			return true
-		}
-		return slices.ContainsFunc(kinds, func(kind int32) bool {
-			_, found := slices.BinarySearch(may, kind)
-			return !found
-		})
+		return admitted < n
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 func (r *rules) classify() {
 	tasks := len(r.Want)
 	r.leaving, r.places = r.leaving[:0], r.places[:0]
-	r.away, r.firstOf = sized(r.away, tasks), sized(r.firstOf, tasks)
+	r.away = sized(r.away, tasks)
 	r.gain = sized(r.gain, len(r.States))
 	r.leavingOf = sized(r.leavingOf, len(r.flags))
 	r.elsewhere = make(map[int32]int32)
@@ -20,14 +20,17 @@ func (r *rules) classify() {
 	if r.zoned {
 		r.inZone = sized(r.inZone, tasks*r.zones)
 	}
-	if r.labels {
-		r.findMisplaced()
+	anyMisplaced := r.labels && r.anyMisplaced()
+	if r.single && !r.hasSurplus {
+		r.classifyMet()
+		return
 	}
+	r.firstOf = sized(r.firstOf, tasks)
 	for w, list := range r.Running {
 		w := int32(w)
 		state, start, zone := r.States[w], r.offset[w], int(r.zoneOf(w))
 		r.gain[w] = r.gainOf(w)
-		if state == Open && !r.zoned && r.Pinned == nil && (!r.labels || !r.misplaced.has(w)) {
+		if state == Open && !r.zoned && r.Pinned == nil && (!anyMisplaced || !r.misplaced.has(w)) {
 			countKept(r.firstOf, r.Want, list, r.flags[start:][:len(list)])
 			continue
 		}
@@ -57,6 +60,27 @@ func (r *rules) classify() {
 			}
 		}
 	}
+}
+
+// classifyMet is classify if the scan says which tasks run, each of them once.
+func (r *rules) classifyMet() {
+	r.firstOf = append(r.firstOf[:0], r.Want...)
+	r.met.others(func(t int32) { r.firstOf[t] = 0 })
+	for w := range r.States {
+		r.gain[w] = r.gainOf(int32(w))
+	}
+	if !r.labels {
+		return
+	}
+	r.misplaced.all(func(w int32) {
+		kind := r.kindOf(w)
+		for k, t := range r.Running[w] {
+			if at := r.offset[w] + int32(k); r.flags[at] == kept && !r.mayStay(t, kind) {
+				r.firstOf[t] = 0
+				r.leave(t, w, at, EvictLabel)
+			}
+		}
+	})
 }
 
 // countKept counts the kept copies of expected tasks. Like tally it is not inlined.
@@ -111,9 +135,11 @@ func (r *rules) leave(t, w, at int32, why Reason) int32 {
 // of the fullest zones. It lists the copies that need a place.
 func (r *rules) trim() {
 	over := r.over[:0]
-	for t, target := range r.target {
-		if n := r.firstOf[t] - target; n > 0 && !r.byZone {
-			over = append(over, pending{int32(t), n})
+	if !r.single || r.hasSurplus {
+		for t, target := range r.target {
+			if n := r.firstOf[t] - target; n > 0 && !r.byZone {
+				over = append(over, pending{int32(t), n})
+			}
 		}
 	}
 	r.over = over
@@ -139,22 +165,11 @@ func (r *rules) trim() {
 	}
 	r.findWidths()
 	r.hopeless = r.hopeless[:0]
-	for t, target := range r.target {
-		missing := target - r.firstOf[t] - r.away[t]
-		if missing <= 0 {
-			continue
-		}
-		if n := max(0, r.width[r.classOf(int32(t))]-r.firstOf[t]+r.elsewhere[int32(t)]); missing > n {
-			r.hopeless = append(r.hopeless, pending{int32(t), missing - n})
-			missing = n
-		}
-		first := int32(0)
-		if missing > 0 && r.firstOf[t] == 0 && r.away[t] == 0 && (!r.has[Frozen] || r.frozen[t] == 0) {
-			first = 1
-			r.places = append(r.places, place{task: int32(t), copies: 1, tier: tierFirst, leaving: None})
-		}
-		if missing > first {
-			r.places = append(r.places, place{task: int32(t), copies: missing - first, tier: tierFurther, leaving: None})
+	if r.single {
+		r.met.others(r.placeMissing)
+	} else {
+		for t := range r.target {
+			r.placeMissing(int32(t))
 		}
 	}
 	r.stays = sized(r.stays, len(r.States))
@@ -171,6 +186,26 @@ func (r *rules) trim() {
 			tier = tierEvict
 		}
 		r.places = append(r.places, place{task: l.task, copies: 1, tier: tier, leaving: int32(i)})
+	}
+}
+
+// placeMissing lists the missing copies of a task.
+func (r *rules) placeMissing(t int32) {
+	missing := r.target[t] - r.firstOf[t] - r.away[t]
+	if missing <= 0 {
+		return
+	}
+	if n := max(0, r.width[r.classOf(t)]-r.firstOf[t]+r.elsewhere[t]); missing > n {
+		r.hopeless = append(r.hopeless, pending{t, missing - n})
+		missing = n
+	}
+	first := int32(0)
+	if missing > 0 && r.firstOf[t] == 0 && r.away[t] == 0 && (!r.has[Frozen] || r.frozen[t] == 0) {
+		first = 1
+		r.places = append(r.places, place{task: t, copies: 1, tier: tierFirst, leaving: None})
+	}
+	if missing > first {
+		r.places = append(r.places, place{task: t, copies: missing - first, tier: tierFurther, leaving: None})
 	}
 }
 

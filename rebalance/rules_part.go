@@ -62,27 +62,10 @@ func (r *rules) count(part int32) {
 	n.held.reset()
 	r.more = sized(r.more, classes)
 	for _, w := range r.workers {
-		base, seen := r.stays[w], r.seenClasses[:0]
-		for k, t := range r.Running[w] {
-			switch r.flags[r.offset[w]+int32(k)] {
-			case pinned:
-				base++
-			case kept:
-				c := r.classIn(t)
-				if r.more[c] == 0 {
-					seen = append(seen, c)
-				}
-				r.more[c]++
-			}
+		base := r.hold(w)
+		for _, x := range n.held.row(int32(n.held.workers()) - 1) {
+			n.need[tierFirst][x.class] += x.copies
 		}
-		slices.Sort(seen)
-		for _, c := range seen {
-			n.held.add(c, r.more[c])
-			n.need[tierFirst][c] += r.more[c]
-			r.more[c] = 0
-		}
-		n.held.endWorker()
-		r.seenClasses = seen
 		limit := NoLimit
 		if r.most(w) < int32(len(r.Want))+1 {
 			limit = int(max(r.most(w), base))
@@ -112,6 +95,38 @@ func (r *rules) count(part int32) {
 		}
 	}
 	r.sortPool()
+}
+
+// hold gives the network what w may keep, and returns how many copies of w count and do not
+// move.
+func (r *rules) hold(w int32) (base int32) {
+	held, list := &r.network.held, r.Running[w]
+	isWhole := len(list) > 0 && int(r.load[w]) == len(list) && r.Pinned == nil && r.stays[w] == 0 // it keeps all copies
+	switch {
+	case isWhole && r.class == nil:
+		held.add(0, int32(len(list)))
+	case isWhole && r.classed && len(r.may) == len(r.May): // no task has a class of its own
+		held.items = append(held.items, r.copies.row(w)...)
+	default:
+		seen := r.seenClasses[:0]
+		base = r.stays[w]
+		for k, t := range list {
+			switch r.flags[r.offset[w]+int32(k)] {
+			case pinned:
+				base++
+			case kept:
+				c := r.classIn(t)
+				if r.more[c] == 0 {
+					seen = append(seen, c)
+				}
+				r.more[c]++
+			}
+		}
+		held.take(r.more, seen)
+		r.seenClasses = seen
+	}
+	held.endWorker()
+	return base
 }
 
 // sortPool sorts the pool by class and tier, and finds where each class begins.

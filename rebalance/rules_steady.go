@@ -3,24 +3,25 @@ package rebalance
 // Rules: the quick look at a fleet in which nothing must change. It is for the ordinary case
 // that all workers are open, no copy is pinned, and zones do not bind.
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+)
 
 // steadiness is the memory of the quick look.
 type steadiness struct {
 	pairs     []Pair
-	classesOf rows    // by kind
-	workersOf rows    // by kind
-	admitting []int32 // by class: the last kind that may run it, plus one; anyKind
-	misplaced set     // workers
+	classesOf rows        // by kind
+	workersOf rows        // by kind
+	admitting []int32     // by class: the last kind that may run it, plus one; anyKind
+	classed   bool        // the lists are counted, in this plan
+	copies    classCounts // by worker: what its list names; a task as often as it is named
+	counts    []int32     // by class, of one list
+	misplaced set         // workers
 }
 
 // anyKind marks a class that every kind may run.
 const anyKind = -1
-
-// mayBeSteady reports whether the quick look is worth it.
-func (r *rules) mayBeSteady() bool {
-	return !r.zoned && r.Pinned == nil && len(r.open) == len(r.States) && len(r.open) > 0
-}
 
 // isUnchanged reports whether every copy stays where it is unless an even spread needs it to
 // move, for a fleet without quarantined workers and pinned copies.
@@ -37,19 +38,21 @@ func (r *rules) isUnchanged() bool {
 	return true
 }
 
-// isSteady reports whether nothing must change, if every task has its copies: they run where
+// isSteady reports whether nothing must change, if all workers are open and every task has its
+// copies: they run where
 // they may, and the loads are even, or in band if weights differ (P18). One pass over the
 // lists for labels, and one for weights.
 func (r *rules) isSteady() bool {
+	if r.zoned || r.Pinned != nil {
+		return false
+	}
 	for w, n := range r.load {
 		if n > r.most(int32(w)) {
 			return false
 		}
 	}
-	if r.labels {
-		if r.findMisplaced(); !r.misplaced.isEmpty() {
-			return false
-		}
+	if r.labels && r.anyMisplaced() {
+		return false
 	}
 	if r.weights.weighted {
 		return r.isInBand()
@@ -57,11 +60,15 @@ func (r *rules) isSteady() bool {
 	return r.isEven()
 }
 
-// findMisplaced finds the workers that run a copy where the labels do not allow it. It looks at
+// anyMisplaced finds the workers that run a copy where the labels do not allow it. It looks at
 // the workers by kind, and so at each pair of a class and a kind once. One pass over the
-// lists.
-func (r *rules) findMisplaced() {
+// lists, in the first call of a plan.
+func (r *rules) anyMisplaced() bool {
 	s := &r.steadiness
+	if s.classed {
+		return !s.misplaced.isEmpty()
+	}
+	r.countClasses()
 	kinds := int32(1)
 	s.pairs = s.pairs[:0]
 	for w := range r.States {
@@ -89,28 +96,54 @@ func (r *rules) findMisplaced() {
 			s.admitting[c] = kind + 1
 		}
 		for _, w := range s.workersOf.row(kind) {
-			if !allAdmitted(s.admitting, r.Class, r.Running[w], kind+1) {
+			if slices.ContainsFunc(s.copies.row(w), func(x classCopies) bool {
+				a := s.admitting[x.class]
+				return a != kind+1 && a != anyKind
+			}) {
 				s.misplaced.add(w)
 			}
 		}
 	}
+	return !s.misplaced.isEmpty()
 }
 
-// allAdmitted reports whether a kind, plus one, may run all tasks of a list. Like tally it is
-// not inlined.
+// countClasses counts the classes of the tasks of each list.
+func (r *rules) countClasses() {
+	s := &r.steadiness
+	s.classed = true
+	s.copies.reset()
+	s.counts = sized(s.counts, len(r.May))
+	for _, list := range r.Running {
+		if r.Class != nil {
+			r.seenClasses = countIn(s.counts, r.Class, list, r.seenClasses[:0])
+			s.copies.take(s.counts, r.seenClasses)
+		} else if len(list) > 0 {
+			s.copies.add(0, int32(len(list)))
+		}
+		s.copies.endWorker()
+	}
+}
+
+// countIn counts the classes of the tasks of a list, and appends those that it has to seen.
+// Like tally it is not inlined.
 //
 //go:noinline
-func allAdmitted(admitting, class, list []int32, kind int32) bool {
-	for _, t := range list {
-		c := int32(0)
-		if class != nil {
-			c = class[t]
+func countIn(counts, class, list, seen []int32) []int32 {
+	var fetched [fetches]int32
+	for len(list) > 0 {
+		part := list[:min(len(list), fetches)]
+		for k, t := range part {
+			fetched[k%fetches] = class[t]
 		}
-		if a := admitting[c]; a != kind && a != anyKind {
-			return false
+		for _, c := range fetched[:len(part)] {
+			if counts[c] == 0 {
+				seen = append(seen, c)
+			}
+			counts[c]++
 		}
+		list = list[len(part):]
 	}
-	return true
+	return seen
 }
 
 // isEven reports whether no copy adds more to the sum of load²/share than it would on another
@@ -197,17 +230,21 @@ func (r *rules) isInBand() bool {
 	return true
 }
 
-// weightSum returns the sum and the highest of the weights of a list. The weights of a million
-// tasks are in a distant cache. So a loop first fetches some of them, and does nothing else, so
-// that the processor waits for many at a time. Like tally it is not inlined.
+// fetches is how many elements are fetched before they are looked at. What belongs to a million
+// tasks is in a distant cache. If a loop fetches it and does nothing else, the processor
+// waits for many elements at a time.
+const fetches = 128
+
+// weightSum returns the sum and the highest of the weights of a list. Like tally it is not
+// inlined.
 //
 //go:noinline
 func weightSum(weight []Weight, list []int32) (sum int64, most Weight) {
-	var fetched [128]Weight
+	var fetched [fetches]Weight
 	for len(list) > 0 {
-		part := list[:min(len(list), len(fetched))]
+		part := list[:min(len(list), fetches)]
 		for k, t := range part {
-			fetched[k%len(fetched)] = weight[t]
+			fetched[k%fetches] = weight[t]
 		}
 		for _, n := range fetched[:len(part)] {
 			sum += n.Int64()

@@ -4,7 +4,6 @@ package rebalance
 
 import (
 	"math"
-	"math/bits"
 	"slices"
 )
 
@@ -12,13 +11,12 @@ import (
 type scan struct {
 	*draft
 	surplus *surplus
-
-	met set // single: the tasks of which a copy was met, or none is wanted
 }
 
 // counts holds what the scan finds.
 type counts struct {
 	single bool // no task is wanted more than once, and more: see beginSingle
+	met    set  // single: the tasks of which a copy was met, or none is wanted
 
 	// By task, unless single is set.
 	tasks   []task
@@ -156,12 +154,8 @@ func tallyTo(count []int32, tasks []task, list []int32, flags []flag, seen int32
 	return repeats, len(list)
 }
 
-// isSettled reports whether nothing must change, for the ordinary case that all
-// workers are open: every task has its copies, and the loads are even.
-func (sc *scan) isSettled() bool {
-	if !sc.isComplete() {
-		return false
-	}
+// isEven reports whether the loads of open workers are even. There is one.
+func (sc *scan) isEven() bool {
 	load := sc.load
 	least, most := load[sc.open[0]], load[sc.open[0]]
 	for _, w := range sc.open {
@@ -243,7 +237,7 @@ func (sc *scan) gaps() {
 
 // beginSingle reports whether this is the ordinary case, and prepares for it. O(tasks).
 func (sc *scan) beginSingle() bool {
-	if sc.ruled || len(sc.open) < len(sc.States) || len(sc.open) == 0 || len(sc.Forbidden) > 0 || sc.Pinned != nil {
+	if len(sc.open) < len(sc.States) || len(sc.open) == 0 || len(sc.Forbidden) > 0 || sc.Pinned != nil {
 		return false
 	}
 	tasks := len(sc.Want)
@@ -400,10 +394,6 @@ func findAll(tasks set, list, places []int32) []int32 {
 
 // gapsSingle lists the missing copies: the tasks that were not met. O(tasks/64 + missing).
 func (sc *scan) gapsSingle() {
-	for k, word := range sc.met {
-		for missing := ^word; missing != 0; missing &= missing - 1 {
-			sc.pending = append(sc.pending, pending{int32(k*64 + bits.TrailingZeros64(missing)), 1})
-		}
-	}
+	sc.met.others(func(t int32) { sc.pending = append(sc.pending, pending{t, 1}) })
 	sc.missing = len(sc.pending)
 }

@@ -57,6 +57,15 @@ func (s set) all(visit func(i int32)) {
 	}
 }
 
+// others calls visit with each number that is not a member, in order. The last word is full.
+func (s set) others(visit func(i int32)) {
+	for k, word := range s {
+		for word = ^word; word != 0; word &= word - 1 {
+			visit(int32(k*64 + bits.TrailingZeros64(word)))
+		}
+	}
+}
+
 // numbering numbers the members of a set from 0, in order.
 type numbering struct {
 	set

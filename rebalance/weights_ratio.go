@@ -4,9 +4,9 @@ package rebalance
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"math/bits"
-	"strconv"
 )
 
 // ratio is a load by share. The denominator is at least 1.
@@ -116,7 +116,7 @@ func (w Weight) Int64() int64 {
 func (w Weight) compare(v Weight) int { return cmp.Compare(w.code, v.code) }
 
 // String returns the number in decimal digits.
-func (w Weight) String() string { return strconv.FormatInt(w.Int64(), 10) }
+func (w Weight) String() string { return fmt.Sprint(w.Int64()) }
 
 // GoString returns the call that makes the weight.
 func (w Weight) GoString() string { return "rebalance.RoundWeight(" + w.String() + ")" }
