@@ -9,7 +9,8 @@ import "slices"
 type moveBudget struct {
 	left    int               // how many moves may still be chosen
 	chosen  []int32           // by change: 1 if it is made now
-	waiting []int32           // by worker: starts that are not chosen yet
+	needed  []bool            // by change: a move that makes room for a start, maybe by way of others
+	waiting []int32           // by worker: starts and needed moves that are not chosen yet
 	roomy   []int32           // workers with room, once all changes are chosen
 	startOn map[int32][]int32 // by task that needs another place: where copies of it start
 	full    set               // classes that no worker with room may run
@@ -24,7 +25,8 @@ func (r *rules) postpone() {
 	}
 	b := &r.budget
 	b.left = r.MaxMoves
-	b.chosen, b.waiting = sized(b.chosen, len(r.plan.Changes)), sized(b.waiting, len(r.States))
+	b.chosen, b.needed = sized(b.chosen, len(r.plan.Changes)), sized(b.needed, len(r.plan.Changes))
+	b.waiting = sized(b.waiting, len(r.States))
 	for i := range r.plan.Changes { // back to the loads without starts and moves
 		if c := &r.plan.Changes[i]; c.To != None {
 			r.shift(c, -1)
@@ -33,12 +35,18 @@ func (r *rules) postpone() {
 			}
 		}
 	}
+	r.findNeeded()
 	isStart := func(c *Change) bool { return c.From == None }
-	makesRoom := func(c *Change) bool { // for a start
+	makesRoom := func(c *Change) bool {
 		return c.From != None && b.waiting[c.From] > 0 && r.load[c.From] >= r.most(c.From)
 	}
 	for again := true; again; {
 		again = r.choose(isStart) || r.choose(makesRoom)
+		if !again { // no default cap leaves a copy without a place (P13)
+			r.beyondCaps = true
+			again = r.choose(makesRoom)
+			r.beyondCaps = false
+		}
 	}
 	r.assembly.late.fill(len(r.States), r.MoveLast)
 	for _, late := range []bool{false, true} {
@@ -72,6 +80,25 @@ func (r *rules) postpone() {
 	r.plan.LowerBound = min(r.plan.LowerBound, r.plan.Adds)
 }
 
+// findNeeded finds the moves without which a start has no room, or another needed move.
+func (r *rules) findNeeded() {
+	b := &r.budget
+	out := make(map[int32]int32) // by worker: needed moves off it
+	for again := r.limits; again; {
+		again = false
+		for i := range r.plan.Changes {
+			c := &r.plan.Changes[i]
+			if c.From == None || c.To == None || b.needed[i] || b.waiting[c.From] == 0 ||
+				int(r.load[c.From])+int(b.waiting[c.From]-out[c.From]) <= int(r.most(c.From)) {
+				continue
+			}
+			b.needed[i], again = true, true
+			b.waiting[c.To]++
+			out[c.From]++
+		}
+	}
+}
+
 // dropSince drops the moves for an even spread that were chosen since, because none makes it
 // better. They would be the beginning of a path that the budget is too small for, the next
 // plan could take another one, and calls would never converge.
@@ -97,7 +124,8 @@ func (r *rules) choose(passes func(c *Change) bool) (some bool) {
 		b.chosen[i], some = 1, true
 		if c.From != None {
 			b.left--
-		} else {
+		}
+		if c.From == None || b.needed[i] {
 			b.waiting[c.To]--
 		}
 		r.shift(c, 1)

@@ -11,7 +11,7 @@ import (
 // run plans a problem in which a rule binds. The scan, the targets and the pins are done.
 func (r *rules) run() {
 	r.rest, r.staysAt, r.inexact = r.rest[:0], r.staysAt[:0], false
-	r.searching.steps = searchSteps
+	r.searching.begin(len(r.Want), r.zones)
 	r.beyondCaps = false
 	r.loads = append(r.loads[:0], r.load...)
 	if r.weights.weighted {

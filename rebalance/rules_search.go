@@ -16,9 +16,31 @@ type pathSearch struct {
 	reached []int32
 	hops    []hop   // of the worker that the search expands
 	unseen  []int32 // workers that may still be reached, in ascending order
+	zones   seen    // if zones bind: by task and zone, those that the search has come by
+	tasks   seen    // if zones bind: the tasks of which a copy may have changed zone
 	dead    set     // workers from which earlier searches have found no path
 	alive   []int32 // the others, in ascending order
 	steps   int     // how often the gate may still be asked, in all searches of a plan
+}
+
+// seen is a set that forgets its members in time linear in their number.
+type seen struct {
+	set
+	members []int32
+}
+
+func (s *seen) see(i int32) {
+	if !s.has(i) {
+		s.add(i)
+		s.members = append(s.members, i)
+	}
+}
+
+func (s *seen) forget() {
+	for _, i := range s.members {
+		s.remove(i)
+	}
+	s.members = s.members[:0]
 }
 
 // searchSteps bounds the searches of a plan. What they have not found then has no place
@@ -31,6 +53,13 @@ const directTries = 4
 // fewHops is how many copies are looked up in the list of a worker, which is fast: mostly the
 // first one passes. For more, all tasks of the list are marked.
 const fewHops = 4
+
+// begin prepares for the searches of a plan.
+func (s *pathSearch) begin(tasks, zones int) {
+	s.steps = searchSteps
+	s.zones = seen{s.zones.emptied(tasks * zones), s.zones.members[:0]}
+	s.tasks = seen{s.tasks.emptied(tasks), s.tasks.members[:0]}
+}
 
 // hop is a copy that moves: a running one at a position, or a planned one.
 type hop struct {
@@ -219,6 +248,8 @@ func (r *rules) beginSearch(but int32) {
 	workers := len(r.States)
 	s.from, s.by = slices.Grow(s.from[:0], workers)[:workers], slices.Grow(s.by[:0], workers)[:workers]
 	s.reached, s.unseen = s.reached[:0], s.unseen[:0]
+	s.zones.forget()
+	s.tasks.forget()
 	for _, w := range s.alive {
 		if w != but && r.load[w] <= r.most(w) {
 			s.unseen = append(s.unseen, w)
@@ -253,6 +284,42 @@ func (r *rules) revive() {
 func (r *rules) reach(v, origin int32, hops []hop) {
 	s := &r.searching
 	s.unseen = slices.DeleteFunc(s.unseen, func(u int32) bool { return r.reachOne(u, v, origin, hops) })
+	if r.zoned {
+		for _, h := range hops {
+			r.comeBy(h.task, origin)
+		}
+	}
+}
+
+// comeBy records which zones a copy of t may have reached from a worker that gives it up, or from
+// nowhere.
+func (r *rules) comeBy(t, from int32) {
+	s := &r.searching
+	row := t * int32(r.zones)
+	if from != None {
+		s.zones.see(row + r.zoneOf(from))
+	}
+	if s.tasks.has(t) {
+		return
+	}
+	s.tasks.see(t)
+	for z := range int32(r.zones) {
+		if r.inZone[row+z] < r.capOf(t, z) {
+			s.zones.see(row + z)
+		}
+	}
+}
+
+// mayMove reports whether a copy of t that from gives up may go to u, as far as zones go. A path
+// comes by each zone of a task once, and changes the zone of one copy of the task: each has
+// room for one. All that could be reached from there has been reached.
+func (r *rules) mayMove(t, from, u int32) bool {
+	s := &r.searching
+	z := r.zoneOf(u)
+	if s.zones.has(t*int32(r.zones) + z) {
+		return false
+	}
+	return from != None && r.zoneOf(from) == z || !s.tasks.has(t)
 }
 
 // reachOne reaches u, if it may gain some copy from v, and reports whether it may.
@@ -275,7 +342,7 @@ func (r *rules) reachOne(u, v, origin int32, hops []hop) bool {
 		default:
 			runs = r.marks[h.task] == round
 		}
-		if runs || !r.passes(h.task, u, origin) || r.zoned && r.isOnPath(h.task, v) {
+		if runs || !r.passes(h.task, u, origin) || r.zoned && !r.mayMove(h.task, origin, u) {
 			continue
 		}
 		if at := r.positionOf(h.task, u); at != None {
@@ -312,18 +379,6 @@ func (r *rules) direct(v, origin int32, hops []hop, mayBeGoal, isGoal func(w int
 		tried[n] = best
 	}
 	return None
-}
-
-// isOnPath reports whether a copy of t moves on the path to v. Two of them could go to the same
-// zone, which each hop takes to have room for one.
-func (r *rules) isOnPath(t, v int32) bool {
-	s := &r.searching
-	for ; v != None; v = s.from[v] {
-		if s.by[v].task == t {
-			return true
-		}
-	}
-	return false
 }
 
 // nearest reaches workers until isGoal is true for one, the least used of those that are
