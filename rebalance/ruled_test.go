@@ -432,6 +432,45 @@ func (r *ruled) spare() error {
 	return nil
 }
 
+// placed checks that as many copies run as any plan could run, against a flow from the tasks by
+// way of the zones to the workers. If a copy that should leave stays, other plans might run
+// more, so the check is for problems in which all copies have a place, or none must leave.
+func (r *ruled) placed() error {
+	if r.pr.MaxMoves >= 0 || len(r.quarantined) > 0 || r.isPinned || slices.Contains(r.pr.States, rebalance.Frozen) {
+		return nil
+	}
+	zone := func(t, z int) int { return 2 + r.tasks + t*r.zones + z }
+	worker := func(w int) int { return 2 + r.tasks*(1+r.zones) + w }
+	g := newNetwork(worker(r.workers))
+	wanted, got, leaves := 0, 0, r.isOverfull()
+	for t, target := range r.target {
+		wanted, got = wanted+target, got+r.onOpen[t]+r.onDraining[t]
+		g.connect(0, 2+t, target, 0)
+		for z := range r.zones {
+			most := r.explicit(t)
+			if most <= 0 {
+				most = target
+			}
+			g.connect(2+t, zone(t, z), most, 0)
+		}
+	}
+	for w, s := range r.pr.States {
+		g.connect(worker(w), 1, max(0, r.limit(w)), 0)
+		for t := range r.tasks {
+			pair := rebalance.Pair{Task: int32(t), Worker: int32(w)}
+			if may := s == rebalance.Open && r.admits(w, t); may && (r.held[w][t] || !r.forbidden[pair]) {
+				g.connect(zone(t, r.zone(w)), worker(w), 1, 0)
+			} else if r.held[w][t] && !may {
+				leaves = true
+			}
+		}
+	}
+	if most, _ := g.run(); got < most && (most == wanted || !leaves) {
+		return fmt.Errorf("P9: %d copies run, %d can", got, most)
+	}
+	return nil
+}
+
 // isExact reports whether the plan is promised to be the best one (P14, P16).
 func (r *ruled) isExact() bool {
 	return slices.Max(append(r.pr.Want, 0)) <= 1 && r.pr.Weight == nil && len(r.quarantined) == 0 && !r.isPinned &&
@@ -527,7 +566,7 @@ func checkRuled(pr *rebalance.Problem, plan rebalance.Plan) (*ruled, error) {
 	for _, z := range pr.Zone {
 		r.zones = max(r.zones, int(z)+1)
 	}
-	for _, check := range []func() error{r.sums, r.starts, r.reasonsOf, r.counts, r.stays, r.spare, r.best} {
+	for _, check := range []func() error{r.sums, r.starts, r.reasonsOf, r.counts, r.stays, r.spare, r.placed, r.best} {
 		if err := check(); err != nil {
 			return r, err
 		}

@@ -217,9 +217,14 @@ func (r *rules) canGain(t, w, from int32) bool {
 	return r.gain[w] > 0 && r.load[w] < r.most(w) && r.passes(t, w, from)
 }
 
-// passes reports whether no rule of the task forbids a copy of t on w.
+// passes reports whether no rule of the task, and no forbidden pair, keeps a copy of t off w.
 func (r *rules) passes(t, w, from int32) bool {
-	if !r.mayRun(t, r.kindOf(w)) || slices.Contains(r.forbid.row(w), t) {
+	return r.mayKeep(t, w, from) && !slices.Contains(r.forbid.row(w), t)
+}
+
+// mayKeep is passes for a copy that w has: a forbidden pair does not bind it.
+func (r *rules) mayKeep(t, w, from int32) bool {
+	if !r.mayRun(t, r.kindOf(w)) {
 		return false
 	}
 	if !r.zoned {

@@ -105,7 +105,7 @@ func (r *rules) placeAll() {
 		}
 		r.revive()
 		for w := range r.States {
-			for r.isOverfull(int32(w)) && r.relieve(int32(w)) {
+			for r.isOverfull(int32(w)) && (r.relieve(int32(w)) || r.relieveBeyondCaps(int32(w))) {
 				again = true
 			}
 		}
@@ -212,6 +212,20 @@ func (r *rules) relieve(w int32) bool {
 		r.apply(best)
 	}
 	return best != None
+}
+
+// relieveBeyondCaps is relieve if other copies have no place: no default cap leaves one without
+// a place, as long as its worker runs more than it may.
+func (r *rules) relieveBeyondCaps(w int32) bool {
+	if !r.zoned || len(r.rest) == 0 {
+		return false
+	}
+	r.beyondCaps = true
+	r.revive()
+	ok := r.relieve(w)
+	r.beyondCaps = false
+	r.revive()
+	return ok
 }
 
 // beginFrom begins a search at a worker that gives a copy up.
@@ -342,7 +356,7 @@ func (r *rules) reachOne(u, v, origin int32, hops []hop) bool {
 		default:
 			runs = r.marks[h.task] == round
 		}
-		if runs || !r.passes(h.task, u, origin) || r.zoned && !r.mayMove(h.task, origin, u) {
+		if runs || !r.mayKeep(h.task, u, origin) || r.zoned && !r.mayMove(h.task, origin, u) {
 			continue
 		}
 		if at := r.positionOf(h.task, u); at != None {
@@ -350,7 +364,7 @@ func (r *rules) reachOne(u, v, origin int32, hops []hop) bool {
 			if !h.returns {
 				continue
 			}
-		} else if !mayGain {
+		} else if !mayGain || slices.Contains(r.forbid.row(u), h.task) {
 			continue
 		}
 		s.from[u], s.by[u] = v, h
@@ -494,10 +508,18 @@ func (r *rules) moved(at int32) int32 {
 // movedAway is moved for copies that may as well stay.
 func (r *rules) movedAway(at int32) int32 {
 	i := r.moved(at)
-	if i != None && r.changes[i].Reason != Rebalance && r.changes[i].Reason != EvictLimit {
+	if i == None {
 		return None
 	}
-	return i
+	switch c := &r.changes[i]; c.Reason {
+	case Rebalance, EvictLimit:
+		return i
+	case EvictZone:
+		if r.beyondCaps && r.maxPerZone(c.Task) == 0 {
+			return i
+		}
+	}
+	return None
 }
 
 // isStopped reports whether the copy at a position stops as surplus.
