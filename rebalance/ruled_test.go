@@ -436,7 +436,7 @@ func (r *ruled) spare() error {
 // way of the zones to the workers. If a copy that should leave stays, other plans might run
 // more, so the check is for problems in which all copies have a place, or none must leave.
 func (r *ruled) placed() error {
-	if r.pr.MaxMoves >= 0 || len(r.quarantined) > 0 || r.isPinned || slices.Contains(r.pr.States, rebalance.Frozen) {
+	if r.tasks > 64 || r.pr.MaxMoves >= 0 || len(r.quarantined) > 0 || r.isPinned || slices.Contains(r.pr.States, rebalance.Frozen) {
 		return nil
 	}
 	zone := func(t, z int) int { return 2 + r.tasks + t*r.zones + z }

@@ -4,6 +4,9 @@ package rebalance
 
 import "slices"
 
+// directSteps bounds the search for moves that need no others.
+const directSteps = 1_000_000
+
 // moveBudget chooses the moves to make now. A start or move takes only room that is there
 // when the chosen moves are made. A start without room takes another place, or waits.
 type moveBudget struct {
@@ -11,6 +14,7 @@ type moveBudget struct {
 	chosen  []int32           // by change: 1 if it is made now
 	needed  []bool            // by change: a move that makes room for a start, maybe by way of others
 	waiting []int32           // by worker: starts and needed moves that are not chosen yet
+	late    []Change          // moves that are not chosen
 	roomy   []int32           // workers with room, once all changes are chosen
 	startOn map[int32][]int32 // by task that needs another place: where copies of it start
 	full    set               // classes that no worker with room may run
@@ -147,6 +151,7 @@ func (r *rules) carryOutChosen() {
 		lacking[t] += copies
 	}
 	starts, stops := p.Changes[:0], r.stopping[:0]
+	b.late = b.late[:0]
 	for i, c := range p.Changes {
 		switch {
 		case c.To == None:
@@ -154,6 +159,7 @@ func (r *rules) carryOutChosen() {
 		case b.chosen[i] != 0:
 			starts = append(starts, c)
 		case c.From != None:
+			b.late = append(b.late, c)
 			p.Deferred++
 			p.Adds--
 			p.Moves--
@@ -175,10 +181,10 @@ func (r *rules) carryOutChosen() {
 	r.findRoomy(starts, lacking)
 	for _, t := range tasks {
 		for lacking[t] > 0 {
-			w := r.another(t)
+			w := r.another(t, None)
 			if w == None { // no default cap leaves a copy without a place (P13)
 				r.beyondCaps = true
-				w = r.another(t)
+				w = r.another(t, None)
 				r.beyondCaps = false
 			}
 			if w == None {
@@ -196,7 +202,59 @@ func (r *rules) carryOutChosen() {
 		}
 	}
 	p.Unplaced = append(p.Unplaced, staying...)
+	if len(starts) == 0 && !r.weights.weighted {
+		starts = r.moveDirectly(starts)
+	}
 	p.Changes = append(starts, stops...)
+}
+
+// moveDirectly makes moves that need no others. The budget is too small for the beginning of any
+// path of the plan, and would be in each call. First copies leave workers where they should
+// not run, and then workers that are fuller than others. Each such move is better by P9, so
+// calls end.
+func (r *rules) moveDirectly(moves []Change) []Change {
+	b := &r.budget
+	move := func(t, from int32, why Reason, passes func(w int32) bool) bool {
+		to := r.another(t, from)
+		if b.left == 0 || to == None || !passes(to) {
+			return false
+		}
+		c := Change{Task: t, From: from, To: to, Reason: why}
+		r.shift(&c, 1)
+		moves = append(moves, c)
+		b.startOn[t] = append(b.startOn[t], to)
+		b.left--
+		r.plan.Adds++
+		r.plan.Moves++
+		return true
+	}
+	for _, c := range b.late {
+		if c.Reason != Rebalance && move(c.Task, c.From, c.Reason, func(int32) bool { return true }) {
+			r.plan.Deferred--
+		}
+	}
+	if len(moves) > 0 {
+		return moves
+	}
+	order := append(r.order[:0], r.open...)
+	r.order = order
+	slices.SortFunc(order, r.byLastCost)
+	steps := directSteps
+	for _, w := range order {
+		evens := func(u int32) bool { return r.compareAdded(w, 0, u, 1) > 0 }
+		for k, t := range r.Running[w] {
+			if steps -= len(b.roomy); steps < 0 || !slices.ContainsFunc(b.roomy, evens) {
+				return moves
+			}
+			flag := r.flags[r.offset[w]+int32(k)]
+			if flag == pinned || flag == repeated || r.Want[t] == 0 || slices.Contains(r.assembly.late.row(w), t) ||
+				slices.ContainsFunc(r.stopping, func(c Change) bool { return c.Task == t && c.From == w }) {
+				continue
+			}
+			move(t, w, Rebalance, evens)
+		}
+	}
+	return moves
 }
 
 // findRoomy finds the workers with room, and where copies of the tasks that lack some start.
@@ -217,8 +275,8 @@ func (r *rules) findRoomy(starts []Change, lacking map[int32]int32) {
 }
 
 // another returns the least used worker that may start t, of those that do not run it and are
-// not to start it.
-func (r *rules) another(t int32) int32 {
+// not to start it. from is the worker that gives a copy up, or None.
+func (r *rules) another(t, from int32) int32 {
 	b := &r.budget
 	class := r.classOf(t)
 	if b.full.has(class) {
@@ -230,7 +288,7 @@ func (r *rules) another(t int32) int32 {
 			continue
 		}
 		some = true
-		if best != None && !r.use(best, 1).more(r.use(w, 1)) || !r.canGain(t, w, None) ||
+		if best != None && !r.use(best, 1).more(r.use(w, 1)) || !r.canGain(t, w, from) ||
 			slices.Contains(r.Running[w], t) || slices.Contains(b.startOn[t], w) {
 			continue
 		}
