@@ -91,6 +91,13 @@ func TestSimulate_Regressions(t *testing.T) {
 		672,    // the only free workers for a suspect are quarantined
 		787,    // a List was cancelled by its own leader
 		506560, // the retries of stops that hang made most terms long
+
+		987658501, // limited moves made no room for the moves that make room for a start
+		5000749,   // a budget too small for any path of the plan moved nothing
+		6004000,   // the same, with limits
+		6007001,   // a suspect on a draining worker waited for room in its own zone
+		6017366,   // a budget too small for a path left a task where it lacks a label
+		6029872,   // a move that starts first and one that stops first waited for each other's room
 	} {
 		_, err := simulator.Run(t, seed, simulator.Settings{})
 		require.NoError(t, err)

@@ -220,8 +220,9 @@ func (m *Machine) endWaiting() bool {
 	return ended
 }
 
-// circle returns a move that waits for room, with its place, if it and others wait for each
-// other's. It looks at the first move that makes room in each place.
+// circle returns a move that stops first and waits for room, with its place, if it and others
+// wait for each other's. Those may start first: they make room once they have some. It looks
+// at one move that makes room in each place.
 func (m *Machine) circle() (move, place int32) {
 	r := m.room
 	giver := make([]int32, len(r.Free)) // by place: a waiting move that makes room there
@@ -232,11 +233,11 @@ func (m *Machine) circle() (move, place int32) {
 	for p, all := range r.waiters {
 		for _, i := range all {
 			c := &m.changes[i]
-			if !c.isMove() || c.StartFirst || c.phase != waiting {
+			if !c.isMove() || c.phase != waiting {
 				continue
 			}
 			for _, q := range r.Gives[i] {
-				if q != None && giver[q] == None {
+				if q != None && (giver[q] == None || m.changes[giver[q]].StartFirst && !c.StartFirst) {
 					giver[q], at[q] = i, int32(p)
 				}
 			}
@@ -249,8 +250,16 @@ func (m *Machine) circle() (move, place int32) {
 			seen[p] = walk
 			p = at[p]
 		}
-		if giver[p] != None && seen[p] == walk {
-			return giver[p], at[p]
+		if giver[p] == None || seen[p] != walk {
+			continue
+		}
+		for q := p; ; {
+			if !m.changes[giver[q]].StartFirst {
+				return giver[q], at[q]
+			}
+			if q = at[q]; q == p {
+				break
+			}
 		}
 	}
 	return None, None

@@ -81,6 +81,17 @@ func TestP10_Room(t *testing.T) {
 			log:     []string{"stop 1@0", "stop 3@2", "stop 2@1", "start 3@0", "start 2@2", "start 1@1"},
 		},
 		{
+			name: "a task that starts first changes places with one that stops first", free: []int32{0, 0},
+			changes: []handover.Change{startFirst(1, 0, 1), move(2, 1, 0)},
+			log:     []string{"stop 2@1", "start 1@1", "stop 1@0", "start 2@0"},
+		},
+		{
+			name: "if it cannot start, the other one is given back", free: []int32{0, 0},
+			changes: []handover.Change{startFirst(1, 0, 1), move(2, 1, 0)},
+			fails:   map[string]handover.Result{"start 1@1": handover.Refused},
+			log:     []string{"stop 2@1", "start 1@1", "start 2@1"},
+		},
+		{
 			name: "a circle that breaks gives the first task back", free: []int32{0, 0},
 			changes: []handover.Change{move(1, 0, 1), move(2, 1, 0)},
 			fails:   map[string]handover.Result{"stop 2@1": handover.Refused},

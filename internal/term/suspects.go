@@ -152,7 +152,7 @@ func (d *decider) trySuspects() {
 			if x.Pause.active(d.now) || d.problem.MaxMoves == 0 || d.stops(x.Task, from) {
 				break
 			}
-			w := d.placeFor(x, places, &next)
+			w := d.placeFor(x, from, places, &next)
 			if w == handover.None {
 				break
 			}
@@ -176,7 +176,7 @@ func (d *decider) startSuspect(x *suspect, places []int32, next *int) {
 		why = ReasonNoWorker
 	}
 	for !x.Pause.active(d.now) && x.missing > 0 {
-		w := d.placeFor(x, places, next)
+		w := d.placeFor(x, handover.None, places, next)
 		if w == handover.None {
 			if len(places) > 0 && !d.breakers.failing(x.Task) {
 				why = ReasonNoOtherWorker
@@ -207,10 +207,11 @@ func (d *decider) try(x *suspect, from, to int32, reason Reason, loser uint64) {
 }
 
 // placeFor returns the worker, by the planner's number, for the next try of a suspect,
-// and marks it as taken. The worker has no copy of the suspect. placeFor prefers workers
+// and marks it as taken. The worker has no copy of the suspect. from is the worker that the
+// suspect leaves, by index in the fleet, or None. placeFor prefers workers
 // that are not quarantined, then those other than the one that failed last, then those on
 // which the suspect failed least.
-func (d *decider) placeFor(x *suspect, places []int32, next *int) int32 {
+func (d *decider) placeFor(x *suspect, from int32, places []int32, next *int) int32 {
 	found, at := handover.None, 0
 	var best, failures int
 	for k := 0; k < len(places) && (found == handover.None || best > 0); k++ {
@@ -219,7 +220,7 @@ func (d *decider) placeFor(x *suspect, places []int32, next *int) int32 {
 		pause, trial, rank := d.breakers.pauseOn(pair), d.problem.States[w] == rebalance.Quarantined, 0
 		switch {
 		case d.suspects.on[pair], x.Pause.Failures == 0 && pause.active(d.now),
-			trial && d.suspects.tried[w], !d.admits(x.Task, d.index[w]):
+			trial && d.suspects.tried[w], !d.admits(x.Task, from, d.index[w]):
 			continue
 		case trial:
 			rank = 3
@@ -240,8 +241,9 @@ func (d *decider) placeFor(x *suspect, places []int32, next *int) int32 {
 	return found
 }
 
-// admits reports whether the rules let a suspect start on a worker, by index in the fleet.
-func (d *decider) admits(task, worker int32) bool {
+// admits reports whether the rules let a suspect start on a worker, or move there from another
+// one, by index in the fleet.
+func (d *decider) admits(task, from, worker int32) bool {
 	r := &d.fleet.rules
 	if !r.ruled {
 		return true
@@ -251,7 +253,7 @@ func (d *decider) admits(task, worker int32) bool {
 	}
 	if limit, limited := d.expect.zoneCap(task); limited {
 		for i, w := range d.fleet.Workers {
-			if r.zoneOf(i) == r.zoneOf(int(worker)) && d.suspects.on[taskOn{Task: task, Worker: w.Serial}] {
+			if int32(i) != from && r.zoneOf(i) == r.zoneOf(int(worker)) && d.suspects.on[taskOn{Task: task, Worker: w.Serial}] {
 				limit--
 			}
 		}
