@@ -236,9 +236,7 @@ func (r *rules) moveDirectly(moves []Change) []Change {
 	if len(moves) > 0 {
 		return moves
 	}
-	order := append(r.order[:0], r.open...)
-	r.order = order
-	slices.SortFunc(order, r.byLastCost)
+	order := r.byUse()
 	steps := directSteps
 	for _, w := range order {
 		evens := func(u int32) bool { return r.compareAdded(w, 0, u, 1) > 0 }
@@ -313,3 +311,4 @@ func (r *rules) shift(c *Change, n int32) {
 	r.load[c.From] -= n
 	r.inItsZone(c.Task, c.From, -n)
 }
+

@@ -351,20 +351,14 @@ func (r *rules) isFuller(a, b *holder, zone int32) bool {
 }
 
 // mayRun reports whether workers of a kind may run t.
-func (d *draft) mayRun(t, kind int32) bool {
-	return d.May == nil || d.classAdmits(d.classOf(t), kind)
-}
+func (d *draft) mayRun(t, kind int32) bool { return admits(d.May, d.classOf(t), kind) }
 
-// classAdmits reports whether workers of a kind may run tasks of a class.
-func (d *draft) classAdmits(class, kind int32) bool {
-	if d.May == nil {
+// admits reports whether workers of a kind may run tasks of a class; see Problem.May.
+func admits(may [][]int32, class, kind int32) bool {
+	if may == nil || may[class] == nil {
 		return true
 	}
-	kinds := d.May[class]
-	if kinds == nil {
-		return true
-	}
-	_, found := slices.BinarySearch(kinds, kind)
+	_, found := slices.BinarySearch(may[class], kind)
 	return found
 }
 

@@ -137,13 +137,7 @@ func (r *rules) placeBeyondCap(x item) bool {
 
 // evenOut moves copies along paths to less used workers.
 func (r *rules) evenOut() {
-	order := append(r.order[:0], r.open...)
-	for w, s := range r.States {
-		if s == Quarantined {
-			order = append(order, int32(w))
-		}
-	}
-	r.order = order
+	order := r.byUse()
 	for changed := r.anyRoom() && (r.has[Quarantined] || !r.isEven()); changed; {
 		changed = false
 		slices.SortFunc(order, r.byLastCost)
@@ -157,6 +151,20 @@ func (r *rules) evenOut() {
 			}
 		}
 	}
+}
+
+// byUse returns the workers that may give copies, the fullest first. The slice is valid until the
+// next call.
+func (r *rules) byUse() []int32 {
+	order := append(r.order[:0], r.open...)
+	for w, s := range r.States {
+		if s == Quarantined {
+			order = append(order, int32(w))
+		}
+	}
+	r.order = order
+	slices.SortFunc(order, r.byLastCost)
+	return order
 }
 
 // byLastCost sorts workers by how much their last copy adds to the sum of load²/share, the

@@ -188,7 +188,7 @@ func (g *weighing) mayGain(w int32, isNew bool) bool {
 // mayRun reports whether a worker may run an item, its limits aside.
 func (g *weighing) mayRun(i, w int32) bool {
 	it := &g.items[i]
-	if it.to == w || !g.levels.admits(it.class, g.levels.kindOf(w)) {
+	if it.to == w || !admits(g.may, it.class, g.levels.kindOf(w)) {
 		return false
 	}
 	if g.barred != nil && g.barred(it.task, w) {

@@ -426,7 +426,7 @@ func (l *weightLevels) complete() {
 		}
 		best := None
 		for c, p := range l.poolOf {
-			if p != None && l.admits(int32(c), k) && (best == None || l.level[p].compare(l.level[best]) > 0) {
+			if p != None && admits(l.may, int32(c), k) && (best == None || l.level[p].compare(l.level[best]) > 0) {
 				best = p
 			}
 		}
@@ -441,13 +441,4 @@ func (l *weightLevels) complete() {
 			l.kindsOf(int32(c), func(k int32) { l.poolOf[c] = l.pool[k] })
 		}
 	}
-}
-
-// admits reports whether workers of a kind may run a class.
-func (l *weightLevels) admits(class, kind int32) bool {
-	if l.may == nil || l.may[class] == nil {
-		return true
-	}
-	_, ok := slices.BinarySearch(l.may[class], kind)
-	return ok
 }

@@ -278,7 +278,7 @@ func everyPlacement(g *weighing, visit func(to []int32, load []int64)) {
 		it := &g.items[i]
 		for w := range int32(g.workers) {
 			stays := it.from == w && !it.leaves
-			if !stays && (!g.levels.admits(it.class, g.levels.kindOf(w)) || g.barred != nil && g.barred(it.task, w)) {
+			if !stays && (!admits(g.may, it.class, g.levels.kindOf(w)) || g.barred != nil && g.barred(it.task, w)) {
 				continue
 			}
 			to[i] = w

@@ -78,7 +78,7 @@ func (l *leader) callEvents() []callEvent {
 			}
 			return 1
 		}
-		return cmp.Or(cmp.Compare(a.call.worker, b.call.worker), cmp.Compare(a.call.task, b.call.task))
+		return cmp.Or(cmp.Compare(a.call.worker, b.call.worker), cmp.Compare(a.call.place, b.call.place), cmp.Compare(a.call.task, b.call.task))
 	})
 	return events
 }

@@ -22,6 +22,7 @@ type call struct {
 	op        orchestrator.Op
 	worker    string
 	task      string // of a write
+	place     int    // of a write, among those that travel together
 	sent      time.Time
 	deadline  time.Time // when its term stops waiting for it
 	returned  time.Time // zero: not yet
@@ -123,7 +124,7 @@ func (ln leaderNet) Remove(ctx context.Context, name, task string) error {
 func (bl batchLeaderNet) Apply(ctx context.Context, name string, writes []orchestrator.Write[string]) []error {
 	calls := make([]*call, len(writes))
 	for i, write := range writes {
-		calls[i] = &call{op: write.Op, task: write.Task}
+		calls[i] = &call{op: write.Op, task: write.Task, place: i}
 	}
 	inner := orchestrator.ContextWithApplied(ctx, func(write orchestrator.Write[string]) {
 		bl.applied(ctx, name, calls[slices.Index(writes, write)], write)

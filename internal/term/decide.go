@@ -383,7 +383,8 @@ func (d *decider) at(w int32) int32 {
 // other workers, and move when the late one answers.
 func (d *decider) waitForLate() {
 	var late []int32
-	open, total := 0, 0
+	total, shares := int64(0), int64(0)
+	shareOf := func(i int32) int64 { return int64(max(1, rulesOf(d.fleet.Workers[i]).Share)) }
 	for i, w := range d.fleet.Workers {
 		if w.Late && w.lateFor == 1 && !w.Draining {
 			late = append(late, int32(i))
@@ -395,19 +396,18 @@ func (d *decider) waitForLate() {
 	after := d.loadsAfter()
 	for i, w := range d.fleet.Workers {
 		if w.isOpen() {
-			open++
-			total += after[i]
+			total, shares = total+int64(after[i]), shares+shareOf(int32(i))
 		}
 	}
 	for _, i := range late {
-		total += after[i]
+		total, shares = total+int64(after[i]), shares+shareOf(i)
 	}
-	share := (total + open + len(late) - 1) / (open + len(late))
+	part := func(i int32) int { return int((total*shareOf(i) + shares - 1) / shares) }
 	d.out.Changes = slices.DeleteFunc(d.out.Changes, func(c Change) bool {
-		if len(late) == 0 || c.From != handover.None || after[c.To] <= share {
+		if len(late) == 0 || c.From != handover.None || after[c.To] <= part(c.To) {
 			return false
 		}
-		for len(late) > 0 && after[late[0]] >= share {
+		for len(late) > 0 && after[late[0]] >= part(late[0]) {
 			late = late[1:]
 		}
 		if len(late) == 0 {
