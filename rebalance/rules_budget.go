@@ -12,8 +12,8 @@ const directSteps = 1_000_000
 type moveBudget struct {
 	left    int               // how many moves may still be chosen
 	chosen  []int32           // by change: 1 if it is made now
-	needed  []bool            // by change: a move that makes room for a start, maybe by way of others
-	waiting []int32           // by worker: starts and needed moves that are not chosen yet
+	needed  []bool            // by change: see findNeeded
+	waiting []int32           // by worker: needed starts and moves to it that are not chosen yet
 	late    []Change          // moves that are not chosen
 	roomy   []int32           // workers with room, once all changes are chosen
 	startOn map[int32][]int32 // by task that needs another place: where copies of it start
@@ -34,32 +34,19 @@ func (r *rules) postpone() {
 	for i := range r.plan.Changes { // back to the loads without starts and moves
 		if c := &r.plan.Changes[i]; c.To != None {
 			r.shift(c, -1)
-			if c.From == None {
-				b.waiting[c.To]++
-			}
 		}
 	}
-	r.findNeeded()
 	isStart := func(c *Change) bool { return c.From == None }
-	makesRoom := func(c *Change) bool {
-		return c.From != None && b.waiting[c.From] > 0 && r.load[c.From] >= r.most(c.From)
-	}
-	for again := true; again; {
-		again = r.choose(isStart) || r.choose(makesRoom)
-		if !again { // no default cap leaves a copy without a place (P13)
-			r.beyondCaps = true
-			again = r.choose(makesRoom)
-			r.beyondCaps = false
-		}
-	}
+	r.chooseNeeded(isStart)
 	r.assembly.late.fill(len(r.States), r.MoveLast)
 	for _, late := range []bool{false, true} {
+		isOf := func(c *Change) bool { return slices.Contains(r.assembly.late.row(c.From), c.Task) == late }
 		chooseAll := func(passes ...func(c *Change) bool) (first bool) { // the first of passes chose some
 			for again := true; again; {
 				again = false
 				for k := 0; k < len(passes) && !again && b.left > 0; k++ {
 					again = r.choose(func(c *Change) bool {
-						return c.From != None && slices.Contains(r.assembly.late.row(c.From), c.Task) == late && passes[k](c)
+						return c.From != None && isOf(c) && passes[k](c)
 					})
 					first = first || again && k == 0
 				}
@@ -68,6 +55,7 @@ func (r *rules) postpone() {
 		}
 		chooseAll(func(c *Change) bool { return c.Reason == Drain })
 		chooseAll(func(c *Change) bool { return c.Reason > Drain })
+		r.chooseNeeded(func(c *Change) bool { return c.From != None && c.Reason != Rebalance && isOf(c) })
 		evens := func(least int) func(c *Change) bool {
 			return func(c *Change) bool {
 				return c.Reason == Rebalance && (r.weights.weighted || r.States[c.From] == Quarantined || r.compareAdded(c.From, 0, c.To, 1) >= least)
@@ -84,21 +72,48 @@ func (r *rules) postpone() {
 	r.plan.LowerBound = min(r.plan.LowerBound, r.plan.Adds)
 }
 
-// findNeeded finds the moves without which a start has no room, or another needed move.
-func (r *rules) findNeeded() {
+// chooseNeeded chooses the changes for which isAim is true, and moves that make room for them.
+func (r *rules) chooseNeeded(isAim func(c *Change) bool) {
 	b := &r.budget
+	r.findNeeded(isAim)
+	makesRoom := func(c *Change) bool {
+		return c.From != None && b.waiting[c.From] > 0 && r.load[c.From] >= r.most(c.From)
+	}
+	for again := true; again; {
+		again = r.choose(isAim) || r.choose(makesRoom)
+		if !again { // no default cap leaves a copy without a place (P13)
+			r.beyondCaps = true
+			again = r.choose(makesRoom)
+			r.beyondCaps = false
+		}
+	}
+}
+
+// findNeeded finds the changes for which isAim is true, and the moves without which these have no
+// room, or other such moves.
+func (r *rules) findNeeded(isAim func(c *Change) bool) {
+	b := &r.budget
+	need := func(i int) {
+		b.needed[i] = true
+		b.waiting[r.plan.Changes[i].To]++
+	}
+	for i := range r.plan.Changes {
+		if c := &r.plan.Changes[i]; c.To != None && b.chosen[i] == 0 && !b.needed[i] && isAim(c) {
+			need(i)
+		}
+	}
 	out := make(map[int32]int32) // by worker: needed moves off it
 	for again := r.limits; again; {
 		again = false
 		for i := range r.plan.Changes {
 			c := &r.plan.Changes[i]
-			if c.From == None || c.To == None || b.needed[i] || b.waiting[c.From] == 0 ||
+			if c.From == None || c.To == None || b.chosen[i] != 0 || b.needed[i] || b.waiting[c.From] == 0 ||
 				int(r.load[c.From])+int(b.waiting[c.From]-out[c.From]) <= int(r.most(c.From)) {
 				continue
 			}
-			b.needed[i], again = true, true
-			b.waiting[c.To]++
+			need(i)
 			out[c.From]++
+			again = true
 		}
 	}
 }
@@ -129,7 +144,7 @@ func (r *rules) choose(passes func(c *Change) bool) (some bool) {
 		if c.From != None {
 			b.left--
 		}
-		if c.From == None || b.needed[i] {
+		if b.needed[i] {
 			b.waiting[c.To]--
 		}
 		r.shift(c, 1)
@@ -311,4 +326,3 @@ func (r *rules) shift(c *Change, n int32) {
 	r.load[c.From] -= n
 	r.inItsZone(c.Task, c.From, -n)
 }
-

@@ -97,6 +97,9 @@ func TestSimulate_Regressions(t *testing.T) {
 		6004000,   // the same, with limits
 		6007001,   // a suspect on a draining worker waited for room in its own zone
 		6017366,   // a budget too small for a path left a task where it lacks a label
+		7026470,   // limited moves made no room for an eviction
+		7026738,   // a suspect stayed on a draining worker, because its missing copy had no place
+		7008815,   // quarantined workers gave nothing if a budget was too small for a path
 		6029872,   // a move that starts first and one that stops first waited for each other's room
 	} {
 		_, err := simulator.Run(t, seed, simulator.Settings{})

@@ -142,12 +142,13 @@ func (d *decider) trySuspects() {
 	next := 0
 	for i := range d.suspects.all {
 		x := &d.suspects.all[i]
-		if x.missing > 0 {
-			// While an instance is missing, its tries show when the task starts again.
-			// A running one is not risked.
-			x.drainFrom = nil
-		}
+		missing := x.missing
 		d.startSuspect(x, places, &next)
+		if x.missing < missing {
+			// While an instance is missing, its tries show when the task starts again.
+			// A running one is not risked, unless the missing one has no place.
+			continue
+		}
 		for _, from := range x.drainFrom {
 			if x.Pause.active(d.now) || d.problem.MaxMoves == 0 || d.stops(x.Task, from) {
 				break
