@@ -243,31 +243,40 @@ func (r *rules) moveDirectly(moves []Change) []Change {
 		r.plan.Moves++
 		return true
 	}
+	anywhere := func(int32) bool { return true }
 	for _, c := range b.late {
-		if c.Reason != Rebalance && move(c.Task, c.From, c.Reason, func(int32) bool { return true }) {
+		done := c.Reason != Rebalance && move(c.Task, c.From, c.Reason, anywhere)
+		for k := 0; c.Reason == EvictLimit && !done && k < len(r.Running[c.From]); k++ { // or another copy
+			done = r.isFree(c.From, k) && move(r.Running[c.From][k], c.From, EvictLimit, anywhere)
+		}
+		if done {
 			r.plan.Deferred--
 		}
 	}
 	if len(moves) > 0 {
 		return moves
 	}
-	order := r.byUse()
 	steps := directSteps
-	for _, w := range order {
+	for _, w := range r.byUse() {
 		evens := func(u int32) bool { return r.compareAdded(w, 0, u, 1) > 0 }
 		for k, t := range r.Running[w] {
 			if steps -= len(b.roomy); steps < 0 || !slices.ContainsFunc(b.roomy, evens) {
 				return moves
 			}
-			flag := r.flags[r.offset[w]+int32(k)]
-			if flag == pinned || flag == repeated || r.Want[t] == 0 || slices.Contains(r.assembly.late.row(w), t) ||
-				slices.ContainsFunc(r.stopping, func(c Change) bool { return c.Task == t && c.From == w }) {
-				continue
+			if r.isFree(w, k) && !slices.Contains(r.assembly.late.row(w), t) {
+				move(t, w, Rebalance, evens)
 			}
-			move(t, w, Rebalance, evens)
 		}
 	}
 	return moves
+}
+
+// isFree reports whether a copy of the list of w is wanted and may move, and does not stop.
+func (r *rules) isFree(w int32, k int) bool {
+	t := r.Running[w][k]
+	flag := r.flags[r.offset[w]+int32(k)]
+	return flag != pinned && flag != repeated && r.Want[t] > 0 &&
+		!slices.ContainsFunc(r.stopping, func(c Change) bool { return c.Task == t && c.From == w })
 }
 
 // findRoomy finds the workers with room, and where copies of the tasks that lack some start.

@@ -54,6 +54,7 @@ func (r *rules) run() {
 	r.settleLeaving()
 	r.listMissing()
 	r.assembly.pair()
+	r.nameLimits()
 	r.plan.Moves = 0
 	for i := range r.plan.Changes {
 		if c := &r.plan.Changes[i]; c.From != None && c.To != None {
@@ -149,6 +150,34 @@ func (r *rules) takeBack(i int32) item {
 	}
 	c.To, r.loose = None, true
 	return x
+}
+
+// nameLimits gives moves for an even spread the reason EvictLimit, as many as their workers run
+// too many otherwise.
+func (r *rules) nameLimits() {
+	if !r.limits {
+		return
+	}
+	over := make(map[int32]int32)
+	for w, n := range r.loads {
+		if w := int32(w); r.isProper(w) && n > r.most(w) {
+			over[w] = n - r.most(w)
+		}
+	}
+	if len(over) == 0 {
+		return
+	}
+	for i := range r.plan.Changes {
+		if c := &r.plan.Changes[i]; c.From != None && c.Reason != Rebalance {
+			over[c.From]--
+		}
+	}
+	for i := range r.plan.Changes {
+		if c := &r.plan.Changes[i]; c.From != None && c.Reason == Rebalance && over[c.From] > 0 {
+			c.Reason = EvictLimit
+			over[c.From]--
+		}
+	}
 }
 
 // parts returns how many parts are planned one by one.
