@@ -196,12 +196,7 @@ func (r *rules) carryOutChosen() {
 	r.findRoomy(starts, lacking)
 	for _, t := range tasks {
 		for lacking[t] > 0 {
-			w := r.another(t, None)
-			if w == None { // no default cap leaves a copy without a place (P13)
-				r.beyondCaps = true
-				w = r.another(t, None)
-				r.beyondCaps = false
-			}
+			w := r.anotherOrBeyond(t, None)
 			if w == None {
 				break
 			}
@@ -230,7 +225,11 @@ func (r *rules) carryOutChosen() {
 func (r *rules) moveDirectly(moves []Change) []Change {
 	b := &r.budget
 	move := func(t, from int32, why Reason, passes func(w int32) bool) bool {
-		to := r.another(t, from)
+		find := r.another
+		if why == Drain || why == EvictLabel {
+			find = r.anotherOrBeyond
+		}
+		to := find(t, from)
 		if b.left == 0 || to == None || !passes(to) {
 			return false
 		}
@@ -294,6 +293,18 @@ func (r *rules) findRoomy(starts []Change, lacking map[int32]int32) {
 			b.roomy = append(b.roomy, w)
 		}
 	}
+}
+
+// anotherOrBeyond is another, if need be beyond the default cap, which leaves no copy without a
+// place (P13).
+func (r *rules) anotherOrBeyond(t, from int32) int32 {
+	w := r.another(t, from)
+	if w == None {
+		r.beyondCaps = true
+		w = r.another(t, from)
+		r.beyondCaps = false
+	}
+	return w
 }
 
 // another returns the least used worker that may start t, of those that do not run it and are

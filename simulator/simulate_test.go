@@ -100,6 +100,8 @@ func TestSimulate_Regressions(t *testing.T) {
 		7026470,   // limited moves made no room for an eviction
 		7026738,   // a suspect stayed on a draining worker, because its missing copy had no place
 		7008815,   // quarantined workers gave nothing if a budget was too small for a path
+		8006742,   // a move off a worker with too many tasks counted as one for an even spread
+		8022306,   // limited moves drained nothing beyond a default cap
 		6029872,   // a move that starts first and one that stops first waited for each other's room
 	} {
 		_, err := simulator.Run(t, seed, simulator.Settings{})
