@@ -165,7 +165,8 @@
 // If all workers are open and zones do not bind, a quick look comes first: if every copy is
 // where it may be, and the loads are even, that is all. Steps 1, 3 and 4 take a pass over the
 // lists. Step 5 is needed only for what step 4 leaves over, and looks at a limited number of
-// copies. In 6,000,000 random problems it left no copy without a place that has one.
+// copies. In 6,000,000 random problems of up to 64 tasks it left no copy without a place that has
+// one. In large problems that are hardly solvable it may, until a later plan.
 //
 // Copies that need a place because of a rule have it found like missing ones, but they
 // stay where they are until then. With limited moves a start never takes the room of a

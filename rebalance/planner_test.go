@@ -247,3 +247,13 @@ func TestP1_ATaskBeyondTheLastIsRefusedWhateverTheirNumber(t *testing.T) {
 		}
 	}
 }
+
+// Classes without May, and numbers of zones that do not bind, cost nothing.
+func TestRules_InputWithoutEffect(t *testing.T) {
+	plan, err := new(rebalance.Planner).Plan(&rebalance.Problem{
+		Want: []int32{1, 1, 1}, States: make([]rebalance.State, 2), Running: [][]int32{{0, 1, 2}, nil},
+		Class: []int32{5, 6, 7}, Share: []int32{1, 2}, Zone: []int32{0, 1 << 24}, MaxMoves: rebalance.NoLimit,
+	})
+	require.NoError(t, err)
+	require.Equal(t, 2, plan.Moves)
+}

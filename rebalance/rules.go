@@ -24,6 +24,7 @@ type rules struct {
 	steadiness
 
 	labels, zoned, limits bool // which rules bind
+	defaultCaps           bool // for some task
 	byZone                bool // each zone is a part: zones bind, and weights do not differ
 
 	zones     int     // how many there are
@@ -55,7 +56,7 @@ type rules struct {
 	room        []int32
 	beyondCaps  bool // a copy has no place within the default caps, so that none counts
 	seenClasses []int32
-	dealt       []int32 // by place in pool: what put returned, 0: nothing yet
+	dealt       []int32 // by place in pool: the change that deal has made of it, plus one
 	next        []int32
 
 	// The classes of the network: those of the problem, and one for each task with surplus
@@ -108,8 +109,10 @@ const (
 func (r *rules) bind() bool {
 	r.labels = r.labelsBind()
 	r.limits = slices.ContainsFunc(r.MaxTasks, func(n int32) bool { return n != 0 && int(n) < len(r.Want) })
-	r.zoned, r.zones = false, 1
-	r.classed = false
+	r.zoned, r.zones, r.defaultCaps, r.classed = false, 1, false, false
+	if r.May == nil {
+		r.Class = nil
+	}
 	for _, z := range r.Zone {
 		r.zones = max(r.zones, int(z)+1)
 	}
@@ -122,8 +125,9 @@ func (r *rules) bind() bool {
 			continue
 		}
 		most := r.maxPerZone(int32(t))
-		if want > 1 && most == 0 && r.zones > 1 || most > 0 && (most < want || r.has[Frozen]) { // silent workers may hold further copies
-			r.zoned = true
+		r.defaultCaps = r.defaultCaps || want > 1 && most == 0 && r.zones > 1
+		r.zoned = r.zoned || r.defaultCaps || most > 0 && (most < want || r.has[Frozen]) // silent workers may hold further copies
+		if r.defaultCaps {
 			break
 		}
 	}

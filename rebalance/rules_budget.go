@@ -14,7 +14,9 @@ type moveBudget struct {
 	chosen  []int32           // by change: 1 if it is made now
 	needed  []bool            // by change: see findNeeded
 	waiting []int32           // by worker: needed starts and moves to it that are not chosen yet
-	late    []Change          // moves that are not chosen
+	out     []int32           // by worker: needed moves off it
+	unmade  []Change          // moves that are not chosen
+	stops   rows              // by worker: the tasks that stop there
 	roomy   []int32           // workers with room, once all changes are chosen
 	startOn map[int32][]int32 // by task that needs another place: where copies of it start
 	full    set               // classes that no worker with room may run
@@ -102,17 +104,17 @@ func (r *rules) findNeeded(isAim func(c *Change) bool) {
 			need(i)
 		}
 	}
-	out := make(map[int32]int32) // by worker: needed moves off it
+	b.out = sized(b.out, len(r.States))
 	for again := r.limits; again; {
 		again = false
 		for i := range r.plan.Changes {
 			c := &r.plan.Changes[i]
 			if c.From == None || c.To == None || b.chosen[i] != 0 || b.needed[i] || b.waiting[c.From] == 0 ||
-				int(r.load[c.From])+int(b.waiting[c.From]-out[c.From]) <= int(r.most(c.From)) {
+				int(r.load[c.From])+int(b.waiting[c.From]-b.out[c.From]) <= int(r.most(c.From)) {
 				continue
 			}
 			need(i)
-			out[c.From]++
+			b.out[c.From]++
 			again = true
 		}
 	}
@@ -166,7 +168,7 @@ func (r *rules) carryOutChosen() {
 		lacking[t] += copies
 	}
 	starts, stops := p.Changes[:0], r.stopping[:0]
-	b.late = b.late[:0]
+	b.unmade = b.unmade[:0]
 	for i, c := range p.Changes {
 		switch {
 		case c.To == None:
@@ -174,7 +176,7 @@ func (r *rules) carryOutChosen() {
 		case b.chosen[i] != 0:
 			starts = append(starts, c)
 		case c.From != None:
-			b.late = append(b.late, c)
+			b.unmade = append(b.unmade, c)
 			p.Deferred++
 			p.Adds--
 			p.Moves--
@@ -212,25 +214,35 @@ func (r *rules) carryOutChosen() {
 		}
 	}
 	p.Unplaced = append(p.Unplaced, staying...)
-	if len(starts) == 0 && !r.weights.weighted {
+	if len(starts) == 0 && b.left > 0 && !r.weights.weighted {
 		starts = r.moveDirectly(starts)
 	}
 	p.Changes = append(starts, stops...)
 }
 
-// moveDirectly makes moves that need no others. The budget is too small for the beginning of any
-// path of the plan, and would be in each call. First copies leave workers where they should
-// not run, and then workers that are fuller than others. Each such move is better by P9, so
-// calls end.
+// moveDirectly makes moves that need no others. It is used if the budget is too small for any
+// planned one, which could wait for ever. First copies leave workers where they should not run,
+// and then workers that are fuller than others. Each such move is better by P9, so repeated
+// calls converge.
 func (r *rules) moveDirectly(moves []Change) []Change {
 	b := &r.budget
-	move := func(t, from int32, why Reason, passes func(w int32) bool) bool {
+	var stops []Pair
+	for _, c := range r.stopping {
+		stops = append(stops, Pair{c.Task, c.From})
+	}
+	b.stops.fill(len(r.States), stops)
+	isLate := func(t, w int32) bool { return slices.Contains(r.assembly.late.row(w), t) }
+	steps := directSteps
+	move := func(t, from int32, why Reason, evens bool) bool {
+		if steps -= len(b.roomy); steps < 0 || b.left == 0 {
+			return false
+		}
 		find := r.another
 		if why == Drain || why == EvictLabel {
 			find = r.anotherOrBeyond
 		}
 		to := find(t, from)
-		if b.left == 0 || to == None || !passes(to) {
+		if to == None || evens && r.compareAdded(from, 0, to, 1) <= 0 {
 			return false
 		}
 		c := Change{Task: t, From: from, To: to, Reason: why}
@@ -242,28 +254,30 @@ func (r *rules) moveDirectly(moves []Change) []Change {
 		r.plan.Moves++
 		return true
 	}
-	anywhere := func(int32) bool { return true }
-	for _, c := range b.late {
-		done := c.Reason != Rebalance && move(c.Task, c.From, c.Reason, anywhere)
-		for k := 0; c.Reason == EvictLimit && !done && k < len(r.Running[c.From]); k++ { // or another copy
-			done = r.isFree(c.From, k) && move(r.Running[c.From][k], c.From, EvictLimit, anywhere)
-		}
-		if done {
-			r.plan.Deferred--
+	for _, late := range []bool{false, true} {
+		for _, c := range b.unmade {
+			if c.Reason == Rebalance || isLate(c.Task, c.From) != late {
+				continue
+			}
+			done := move(c.Task, c.From, c.Reason, false)
+			for k := 0; c.Reason == EvictLimit && !done && k < len(r.Running[c.From]); k++ { // or another copy
+				done = r.isFree(c.From, k) && move(r.Running[c.From][k], c.From, EvictLimit, false)
+			}
+			if done {
+				r.plan.Deferred--
+			}
 		}
 	}
 	if len(moves) > 0 {
 		return moves
 	}
-	steps := directSteps
 	for _, w := range r.byUse() {
-		evens := func(u int32) bool { return r.compareAdded(w, 0, u, 1) > 0 }
+		if !slices.ContainsFunc(b.roomy, func(u int32) bool { return r.compareAdded(w, 0, u, 1) > 0 }) {
+			break // later ones have less to give
+		}
 		for k, t := range r.Running[w] {
-			if steps -= len(b.roomy); steps < 0 || !slices.ContainsFunc(b.roomy, evens) {
-				return moves
-			}
-			if r.isFree(w, k) && !slices.Contains(r.assembly.late.row(w), t) {
-				move(t, w, Rebalance, evens)
+			if r.isFree(w, k) && !isLate(t, w) {
+				move(t, w, Rebalance, true)
 			}
 		}
 	}
@@ -274,8 +288,7 @@ func (r *rules) moveDirectly(moves []Change) []Change {
 func (r *rules) isFree(w int32, k int) bool {
 	t := r.Running[w][k]
 	flag := r.flags[r.offset[w]+int32(k)]
-	return flag != pinned && flag != repeated && r.Want[t] > 0 &&
-		!slices.ContainsFunc(r.stopping, func(c Change) bool { return c.Task == t && c.From == w })
+	return flag != pinned && flag != repeated && r.Want[t] > 0 && (flag == kept || !slices.Contains(r.budget.stops.row(w), t))
 }
 
 // findRoomy finds the workers with room, and where copies of the tasks that lack some start.

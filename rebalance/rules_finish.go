@@ -11,7 +11,11 @@ import (
 // run plans a problem in which a rule binds. The scan, the targets and the pins are done.
 func (r *rules) run() {
 	r.rest, r.staysAt, r.inexact = r.rest[:0], r.staysAt[:0], false
-	r.searching.begin(len(r.Want), r.zones)
+	r.searching.steps = searchSteps
+	if r.zoned {
+		r.searching.zones.begin(len(r.Want) * r.zones)
+		r.searching.tasks.begin(len(r.Want))
+	}
 	r.beyondCaps = false
 	r.loads = append(r.loads[:0], r.load...)
 	if r.weights.weighted {

@@ -62,7 +62,7 @@ func (r *rules) classify() {
 	}
 }
 
-// classifyMet is classify if the scan says which tasks run, each of them once.
+// classifyMet is classify if no task runs more than once, and the scan has found which run.
 func (r *rules) classifyMet() {
 	r.firstOf = append(r.firstOf[:0], r.Want...)
 	r.met.others(func(t int32) { r.firstOf[t] = 0 })

@@ -202,6 +202,7 @@ func (r *rules) deal() {
 	r.dealt = sized(r.dealt, len(r.pool))
 	next := append(r.next[:0], r.poolAt...)
 	r.next = next
+	fails := 0
 	for i, w := range r.workers {
 		held := n.held.row(int32(i))
 		for _, x := range n.count.row(int32(i)) {
@@ -224,13 +225,20 @@ func (r *rules) deal() {
 				if r.marks[p.task] == blocked || !r.canGain(p.task, w, r.originOf(p)) {
 					continue
 				}
-				r.dealt[at] = r.put(p, w)
+				r.put(p, w)
+				r.dealt[at] = r.addHead[w]
 				r.marks[p.task] = blocked
 				want--
 			}
-			for at := next[x.class]; at < r.poolAt[x.class+1] && want > 0; at++ {
-				if r.dealt[at] == 0 && r.dealByExchange(at, w, blocked) {
+			failed := None // the other copies of this task fail as well
+			for at := next[x.class]; at < r.poolAt[x.class+1] && want > 0 && fails < exchangeFails; at++ {
+				switch {
+				case r.dealt[at] != 0 || r.pool[at].task == failed:
+				case r.dealByExchange(at, w, blocked):
 					want--
+				default:
+					failed = r.pool[at].task
+					fails++
 				}
 			}
 			r.inexact = r.inexact || want > 0
@@ -243,17 +251,20 @@ func (r *rules) deal() {
 	}
 }
 
-// exchangeTries is how many copies of its class are tried in exchange for one. The search
-// places what is left.
-const exchangeTries = 100
+// exchangeTries is how many copies of its class are tried in exchange for one, and exchangeFails
+// how many copies may fail in a part. The search places what is left.
+const (
+	exchangeTries = 100
+	exchangeFails = 1000
+)
 
 // dealByExchange gives w, which cannot take the copy at a place of the pool, a copy of the same
-// class that another worker has taken. That worker takes the first one.
+// class that another worker has taken. That worker takes the copy at that place.
 func (r *rules) dealByExchange(at, w int32, blocked uint32) bool {
 	p := &r.pool[at]
 	begin := r.poolAt[p.class]
 	for k, taken := range r.dealt[begin:min(r.poolAt[p.class+1], begin+exchangeTries)] {
-		if taken <= 0 {
+		if taken == 0 {
 			continue
 		}
 		t, v := r.changes[taken-1].Task, r.changes[taken-1].To
@@ -264,7 +275,8 @@ func (r *rules) dealByExchange(at, w int32, blocked uint32) bool {
 		r.redirect(taken-1, w)
 		r.dealt[begin+int32(k)] = int32(len(r.adds))
 		r.marks[t] = blocked
-		r.dealt[at] = r.put(p, v)
+		r.put(p, v)
+		r.dealt[at] = r.addHead[v]
 		return true
 	}
 	return false
@@ -304,12 +316,11 @@ func (r *rules) takeFrom(k, i int32) {
 	r.inItsZone(l.task, l.worker, -1)
 }
 
-// put starts a copy on w, or moves it there, and returns the change that does so, plus one. It
-// returns -1 if w keeps a copy instead, which it would have given away.
-func (r *rules) put(p *item, w int32) int32 {
+// put starts a copy on w, or moves it there. If w would give a copy away, it keeps that instead.
+func (r *rules) put(p *item, w int32) {
 	if i := r.movedAway(r.positionOf(p.task, w)); i != None {
 		r.keepInstead(p, i)
-		return -1
+		return
 	}
 	r.changes = append(r.changes, Change{Task: p.task, From: None, To: w, Reason: Missing})
 	r.adds = append(r.adds, add{next: r.addHead[w]})
@@ -322,5 +333,4 @@ func (r *rules) put(p *item, w int32) int32 {
 		r.gain[w]--
 	}
 	r.inItsZone(p.task, w, 1)
-	return r.addHead[w]
 }

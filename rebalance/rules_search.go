@@ -16,31 +16,34 @@ type pathSearch struct {
 	reached []int32
 	hops    []hop   // of the worker that the search expands
 	unseen  []int32 // workers that may still be reached, in ascending order
-	zones   seen    // if zones bind: by task and zone, those that the search has come by
-	tasks   seen    // if zones bind: the tasks of which a copy may have changed zone
+	zones   visits  // if zones bind: by task and zone, where the search has moved copies
+	tasks   visits  // if zones bind: the tasks of which it has let copies change zone
 	dead    set     // workers from which earlier searches have found no path
 	alive   []int32 // the others, in ascending order
 	steps   int     // how often the gate may still be asked, in all searches of a plan
 }
 
-// seen is a set that forgets its members in time linear in their number.
-type seen struct {
+// visits is a set that is emptied in time linear in its members.
+type visits struct {
 	set
 	members []int32
 }
 
-func (s *seen) see(i int32) {
-	if !s.has(i) {
-		s.add(i)
-		s.members = append(s.members, i)
+// begin empties the set, for numbers below n.
+func (v *visits) begin(n int) { v.set, v.members = v.emptied(n), v.members[:0] }
+
+func (v *visits) visit(i int32) {
+	if !v.has(i) {
+		v.add(i)
+		v.members = append(v.members, i)
 	}
 }
 
-func (s *seen) forget() {
-	for _, i := range s.members {
-		s.remove(i)
+func (v *visits) forget() {
+	for _, i := range v.members {
+		v.remove(i)
 	}
-	s.members = s.members[:0]
+	v.members = v.members[:0]
 }
 
 // searchSteps bounds the searches of a plan. What they have not found then has no place
@@ -53,13 +56,6 @@ const directTries = 4
 // fewHops is how many copies are looked up in the list of a worker, which is fast: mostly the
 // first one passes. For more, all tasks of the list are marked.
 const fewHops = 4
-
-// begin prepares for the searches of a plan.
-func (s *pathSearch) begin(tasks, zones int) {
-	s.steps = searchSteps
-	s.zones = seen{s.zones.emptied(tasks * zones), s.zones.members[:0]}
-	s.tasks = seen{s.tasks.emptied(tasks), s.tasks.members[:0]}
-}
 
 // hop is a copy that moves: a running one at a position, or a planned one.
 type hop struct {
@@ -103,13 +99,25 @@ func (r *rules) placeAll() {
 		if !r.limits || !r.anyRoom() {
 			return
 		}
-		r.revive()
-		for w := range r.States {
-			for r.isOverfull(int32(w)) && (r.relieve(int32(w)) || r.relieveBeyondCaps(int32(w))) {
-				again = true
-			}
+		again = r.relieveAll()
+		if !again && len(r.rest) > 0 && r.defaultCaps { // they leave no copy without a place
+			r.beyondCaps = true
+			again = r.relieveAll()
+			r.beyondCaps = false
 		}
 	}
+}
+
+// relieveAll moves copies from workers that run more than they may, and reports whether it moved
+// any.
+func (r *rules) relieveAll() (some bool) {
+	r.revive()
+	for w := range r.States {
+		for r.isOverfull(int32(w)) && r.relieve(int32(w)) {
+			some = true
+		}
+	}
+	return some
 }
 
 // anyRoom reports whether some worker has room for a copy. Otherwise no path has an end.
@@ -222,20 +230,6 @@ func (r *rules) relieve(w int32) bool {
 	return best != None
 }
 
-// relieveBeyondCaps is relieve if other copies have no place: no default cap leaves one without
-// a place, as long as its worker runs more than it may.
-func (r *rules) relieveBeyondCaps(w int32) bool {
-	if !r.zoned || len(r.rest) == 0 {
-		return false
-	}
-	r.beyondCaps = true
-	r.revive()
-	ok := r.relieve(w)
-	r.beyondCaps = false
-	r.revive()
-	return ok
-}
-
 // beginFrom begins a search at a worker that gives a copy up.
 func (r *rules) beginFrom(w int32) {
 	r.beginSearch(w)
@@ -270,8 +264,10 @@ func (r *rules) beginSearch(but int32) {
 	workers := len(r.States)
 	s.from, s.by = slices.Grow(s.from[:0], workers)[:workers], slices.Grow(s.by[:0], workers)[:workers]
 	s.reached, s.unseen = s.reached[:0], s.unseen[:0]
-	s.zones.forget()
-	s.tasks.forget()
+	if r.zoned {
+		s.zones.forget()
+		s.tasks.forget()
+	}
 	for _, w := range s.alive {
 		if w != but && r.load[w] <= r.most(w) {
 			s.unseen = append(s.unseen, w)
@@ -308,37 +304,37 @@ func (r *rules) reach(v, origin int32, hops []hop) {
 	s.unseen = slices.DeleteFunc(s.unseen, func(u int32) bool { return r.reachOne(u, v, origin, hops) })
 	if r.zoned {
 		for _, h := range hops {
-			r.comeBy(h.task, origin)
+			r.visitZones(h.task, origin)
 		}
 	}
 }
 
-// comeBy records which zones a copy of t may have reached from a worker that gives it up, or from
-// nowhere.
-func (r *rules) comeBy(t, from int32) {
+// visitZones records the zones to which a copy of t may have moved from a worker that gives it up,
+// or from nowhere.
+func (r *rules) visitZones(t, from int32) {
 	s := &r.searching
-	row := t * int32(r.zones)
+	row := int(t) * r.zones
 	if from != None {
-		s.zones.see(row + r.zoneOf(from))
+		s.zones.visit(int32(row + int(r.zoneOf(from))))
 	}
 	if s.tasks.has(t) {
 		return
 	}
-	s.tasks.see(t)
-	for z := range int32(r.zones) {
-		if r.inZone[row+z] < r.capOf(t, z) {
-			s.zones.see(row + z)
+	s.tasks.visit(t)
+	for z := range r.zones {
+		if r.inZone[row+z] < r.capOf(t, int32(z)) {
+			s.zones.visit(int32(row + z))
 		}
 	}
 }
 
-// mayMove reports whether a copy of t that from gives up may go to u, as far as zones go. A path
-// comes by each zone of a task once, and changes the zone of one copy of the task: each has
-// room for one. All that could be reached from there has been reached.
+// mayMove reports whether a copy of t that from gives up may go to u, as far as zones go. On a path
+// at most one copy of a task changes its zone, since a zone may have room for one only. A search
+// need not move copies of t to a zone twice: the workers there that may take one are reached.
 func (r *rules) mayMove(t, from, u int32) bool {
 	s := &r.searching
 	z := r.zoneOf(u)
-	if s.zones.has(t*int32(r.zones) + z) {
+	if s.zones.has(int32(int(t)*r.zones + int(z))) {
 		return false
 	}
 	return from != None && r.zoneOf(from) == z || !s.tasks.has(t)

@@ -80,9 +80,6 @@ func (r *rules) countLeaving(n int32) {
 func (r *rules) askCaps() {
 	q := &r.quotas
 	q.zones, q.wanted, q.target, q.class, q.rule, q.share, q.goal = r.zones, r.Want, r.target, r.Class, r.MaxPerZone, r.Share, nil
-	if r.May == nil {
-		q.class = nil
-	}
 	r.askWorkers()
 }
 

@@ -39,9 +39,8 @@ func (r *rules) isUnchanged() bool {
 }
 
 // isSteady reports whether nothing must change, if all workers are open and every task has its
-// copies: they run where
-// they may, and the loads are even, or in band if weights differ (P18). One pass over the
-// lists for labels, and one for weights.
+// copies: they run where they may, and the loads are even, or in band if weights differ (P18). One
+// pass over the lists for labels, and one for weights.
 func (r *rules) isSteady() bool {
 	if r.zoned || r.Pinned != nil {
 		return false
@@ -60,8 +59,8 @@ func (r *rules) isSteady() bool {
 	return r.isEven()
 }
 
-// anyMisplaced finds the workers that run a copy where the labels do not allow it. It looks at
-// the workers by kind, and so at each pair of a class and a kind once. One pass over the
+// anyMisplaced reports whether a worker runs a copy that its labels forbid, and sets misplaced. It
+// looks at the workers by kind, and so at each pair of a class and a kind once. One pass over the
 // lists, in the first call of a plan.
 func (r *rules) anyMisplaced() bool {
 	s := &r.steadiness

@@ -154,7 +154,7 @@ func tallyTo(count []int32, tasks []task, list []int32, flags []flag, seen int32
 	return repeats, len(list)
 }
 
-// isEven reports whether the loads of open workers are even. There is one.
+// isEven reports whether the loads of open workers are even. At least one worker is open.
 func (sc *scan) isEven() bool {
 	load := sc.load
 	least, most := load[sc.open[0]], load[sc.open[0]]

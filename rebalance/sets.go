@@ -57,7 +57,8 @@ func (s set) all(visit func(i int32)) {
 	}
 }
 
-// others calls visit with each number that is not a member, in order. The last word is full.
+// others calls visit with each number that is not a member, in order. The bits beyond the last
+// number must be set.
 func (s set) others(visit func(i int32)) {
 	for k, word := range s {
 		for word = ^word; word != 0; word &= word - 1 {

@@ -221,8 +221,8 @@ func (m *Machine) endWaiting() bool {
 }
 
 // circle returns a move that stops first and waits for room, with its place, if it and others
-// wait for each other's. Those may start first: they make room once they have some. It looks
-// at one move that makes room in each place.
+// wait for each other's. Moves that start first may be part of the circle. It looks at one move
+// that makes room in each place.
 func (m *Machine) circle() (move, place int32) {
 	r := m.room
 	giver := make([]int32, len(r.Free)) // by place: a waiting move that makes room there

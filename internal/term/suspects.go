@@ -209,9 +209,9 @@ func (d *decider) try(x *suspect, from, to int32, reason Reason, loser uint64) {
 
 // placeFor returns the worker, by the planner's number, for the next try of a suspect,
 // and marks it as taken. The worker has no copy of the suspect. from is the worker that the
-// suspect leaves, by index in the fleet, or None. placeFor prefers workers
-// that are not quarantined, then those other than the one that failed last, then those on
-// which the suspect failed least.
+// suspect leaves, by index in the fleet, or None. placeFor prefers workers that are not
+// quarantined, then those other than the one that failed last, then those on which the suspect
+// failed least.
 func (d *decider) placeFor(x *suspect, from int32, places []int32, next *int) int32 {
 	found, at := handover.None, 0
 	var best, failures int
