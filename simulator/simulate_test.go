@@ -102,6 +102,7 @@ func TestSimulate_Regressions(t *testing.T) {
 		7008815,   // quarantined workers gave nothing if a budget was too small for a path
 		8006742,   // a move off a worker with too many tasks counted as one for an even spread
 		8022306,   // limited moves drained nothing beyond a default cap
+		9017949,   // a move began after another one, whose receiver had shown nothing, had found no room
 		6029872,   // a move that starts first and one that stops first waited for each other's room
 	} {
 		_, err := simulator.Run(t, seed, simulator.Settings{})

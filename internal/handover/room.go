@@ -214,6 +214,7 @@ func (m *Machine) endWaiting() bool {
 			m.changes[i].skip = NoRoom
 			m.unsent--
 			m.freePlace(m.changes[i].To)
+			m.failedMove(m.changes[i].To) // it has not shown that it takes a task (T8)
 			m.giveBack(i)
 		}
 	}
