@@ -85,7 +85,6 @@ func (r *rules) placeRest() {
 // placeAll places the copies of rest that have a place, in the order of the tiers.
 func (r *rules) placeAll() {
 	for again := true; again; {
-		again = false
 		for n := -1; n != len(r.rest); {
 			n = len(r.rest)
 			for tier := range int32(tiers) {
