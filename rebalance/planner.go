@@ -44,6 +44,10 @@ func (p *Planner) planOnce(pr *Problem) (Plan, error) {
 	d.start(pr)
 	defer d.end()
 	d.ruled = p.rules.bind()
+	p.scan.meetList = nil
+	if d.ruled {
+		p.scan.meetList = p.rules.meetList()
+	}
 	if err := p.scan.run(); err != nil {
 		return Plan{}, err
 	}

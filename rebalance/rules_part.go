@@ -105,7 +105,7 @@ func (r *rules) hold(w int32) (base int32) {
 	switch {
 	case isWhole && r.class == nil:
 		held.add(0, int32(len(list)))
-	case isWhole && r.classed && len(r.may) == len(r.May): // no task has a class of its own
+	case isWhole && r.counted && len(r.may) == len(r.May): // no task has a class of its own
 		held.items = append(held.items, r.copies.row(w)...)
 	default:
 		seen := r.seenClasses[:0]

@@ -14,10 +14,23 @@ type steadiness struct {
 	classesOf rows        // by kind
 	workersOf rows        // by kind
 	admitting []int32     // by class: the last kind that may run it, plus one; anyKind
-	classed   bool        // the lists are counted, in this plan
-	copies    classCounts // by worker: what its list names; a task as often as it is named
-	counts    []int32     // by class, of one list
 	misplaced set         // workers
+	searched  bool        // misplaced is of this plan
+	copies    classCounts // by worker: what its list names; a task as often as it is named
+	counted   bool        // copies is of this plan
+	counts    []int32     // by class, of one list
+	sums      []weightSum // by worker: of what its list names
+	summed    bool        // sums is of this plan
+
+	classes []int32  // fetched, of one list
+	seen    []int32  // the different ones
+	weights []Weight // fetched, of one list
+}
+
+// weightSum is the sum of some weights, and the highest of them.
+type weightSum struct {
+	sum  int64
+	most Weight
 }
 
 // anyKind marks a class that every kind may run.
@@ -64,9 +77,10 @@ func (r *rules) isSteady() bool {
 // lists, in the first call of a plan.
 func (r *rules) anyMisplaced() bool {
 	s := &r.steadiness
-	if s.classed {
+	if s.searched {
 		return !s.misplaced.isEmpty()
 	}
+	s.searched = true
 	r.countClasses()
 	kinds := int32(1)
 	s.pairs = s.pairs[:0]
@@ -106,41 +120,76 @@ func (r *rules) anyMisplaced() bool {
 	return !s.misplaced.isEmpty()
 }
 
-// countClasses counts the classes of the tasks of each list.
+// begin forgets what is of an earlier plan.
+func (s *steadiness) begin() { s.searched, s.counted, s.summed = false, false, false }
+
+// meetList returns what meets the tasks of a list in the scan, and counts their classes or sums
+// their weights on the way. It returns nil if rules ask for neither, or for both.
+func (r *rules) meetList() func(again set, w int32, list []int32) int {
+	s := &r.steadiness
+	switch {
+	case r.labels && r.Class != nil && !r.weights.weighted:
+		s.beginCounts(len(r.May))
+		return func(again set, _ int32, list []int32) int {
+			s.counted = true
+			s.classes = slices.Grow(s.classes[:0], len(list))
+			at := meetAndFetch(r.met, again, list, r.Class, s.classes)
+			s.count(s.classes[:at])
+			return at
+		}
+	case r.weights.weighted && !r.labels:
+		s.sums = sized(s.sums, len(r.States))
+		return func(again set, w int32, list []int32) int {
+			s.summed = true
+			s.weights = slices.Grow(s.weights[:0], len(list))
+			at := meetAndFetch(r.met, again, list, r.Weight, s.weights)
+			s.sums[w] = weightsOf(s.weights[:at])
+			return at
+		}
+	}
+	return nil
+}
+
+// countClasses counts the classes of the tasks of each list, unless the scan has.
 func (r *rules) countClasses() {
 	s := &r.steadiness
-	s.classed = true
-	s.copies.reset()
-	s.counts = sized(s.counts, len(r.May))
+	if s.counted {
+		return
+	}
+	s.counted = true
+	s.beginCounts(len(r.May))
 	for _, list := range r.Running {
+		s.classes = slices.Grow(s.classes[:0], len(list))[:len(list)]
 		if r.Class != nil {
-			r.seenClasses = countIn(s.counts, r.Class, list, r.seenClasses[:0])
-			s.copies.take(s.counts, r.seenClasses)
-		} else if len(list) > 0 {
-			s.copies.add(0, int32(len(list)))
+			fetch(list, r.Class, s.classes)
+		} else {
+			clear(s.classes)
 		}
-		s.copies.endWorker()
+		s.count(s.classes)
 	}
 }
 
-// countIn counts the classes of the tasks of a list, and appends those that it has to seen.
-// Like tally it is not inlined.
+func (s *steadiness) beginCounts(classes int) {
+	s.copies.reset()
+	s.counts = sized(s.counts, classes)
+}
+
+// count counts the classes of one list.
+func (s *steadiness) count(classes []int32) {
+	s.seen = countIn(s.counts, classes, s.seen[:0])
+	s.copies.take(s.counts, s.seen)
+	s.copies.endWorker()
+}
+
+// countIn counts classes, and appends those that there are to seen. Like tally it is not inlined.
 //
 //go:noinline
-func countIn(counts, class, list, seen []int32) []int32 {
-	var fetched [fetches]int32
-	for len(list) > 0 {
-		part := list[:min(len(list), fetches)]
-		for k, t := range part {
-			fetched[k%fetches] = class[t]
+func countIn(counts, classes, seen []int32) []int32 {
+	for _, c := range classes {
+		if counts[c] == 0 {
+			seen = append(seen, c)
 		}
-		for _, c := range fetched[:len(part)] {
-			if counts[c] == 0 {
-				seen = append(seen, c)
-			}
-			counts[c]++
-		}
-		list = list[len(part):]
+		counts[c]++
 	}
 	return seen
 }
@@ -174,15 +223,15 @@ func (r *rules) isInBand() bool {
 	l := &g.levels
 	l.share, l.kind, l.may, l.base, l.most = r.Share, r.Kind, r.May, nil, nil
 	g.load = sized(g.load, len(r.States))
+	r.sumWeights()
 	demand, top := int64(0), Weight{}
-	for w, list := range r.Running {
-		sum, most := weightSum(r.Weight, list)
-		if int(r.load[w]) != len(list) || weightBits(most, len(list)) > 61 {
+	for w, of := range r.sums {
+		if n := len(r.Running[w]); int(r.load[w]) != n || weightBits(of.most, n) > 61 {
 			return false // it names a task twice, or the sum may have overflowed
 		}
-		g.load[w] = sum
-		demand += sum
-		top.code = max(top.code, most.code)
+		g.load[w] = of.sum
+		demand += of.sum
+		top.code = max(top.code, of.most.code)
 	}
 	if weightBits(top, len(r.Want)+r.wanted) > 61 {
 		return false
@@ -229,27 +278,28 @@ func (r *rules) isInBand() bool {
 	return true
 }
 
-// fetches is how many elements are fetched before they are looked at. What belongs to a million
-// tasks is in a distant cache. If a loop fetches it and does nothing else, the processor
-// waits for many elements at a time.
-const fetches = 128
+// sumWeights sums the weights of the tasks of each list, unless the scan has.
+func (r *rules) sumWeights() {
+	s := &r.steadiness
+	if s.summed {
+		return
+	}
+	s.summed = true
+	s.sums = sized(s.sums, len(r.States))
+	for w, list := range r.Running {
+		s.weights = slices.Grow(s.weights[:0], len(list))[:len(list)]
+		fetch(list, r.Weight, s.weights)
+		s.sums[w] = weightsOf(s.weights)
+	}
+}
 
-// weightSum returns the sum and the highest of the weights of a list. Like tally it is not
-// inlined.
+// weightsOf sums weights. Like tally it is not inlined.
 //
 //go:noinline
-func weightSum(weight []Weight, list []int32) (sum int64, most Weight) {
-	var fetched [fetches]Weight
-	for len(list) > 0 {
-		part := list[:min(len(list), fetches)]
-		for k, t := range part {
-			fetched[k%fetches] = weight[t]
-		}
-		for _, n := range fetched[:len(part)] {
-			sum += n.Int64()
-			most.code = max(most.code, n.code)
-		}
-		list = list[len(part):]
+func weightsOf(weights []Weight) (of weightSum) {
+	for _, n := range weights {
+		of.sum += n.Int64()
+		of.most.code = max(of.most.code, n.code)
 	}
-	return sum, most
+	return of
 }

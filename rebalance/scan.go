@@ -11,6 +11,8 @@ import (
 type scan struct {
 	*draft
 	surplus *surplus
+
+	meetList func(again set, w int32, list []int32) int // single: meet, and what it fetches; may be nil
 }
 
 // counts holds what the scan finds.
@@ -290,7 +292,13 @@ func (sc *scan) scanSingle() error {
 	sc.surplus.copies = sc.surplus.copies[:0]
 	met, again, load := sc.met, sc.surplus.over.set, sc.load
 	for w, list := range sc.Running {
-		if at := meet(met, again, list, tasks); at < len(list) {
+		at := 0
+		if sc.meetList != nil {
+			at = sc.meetList(again, int32(w), list)
+		} else {
+			at = meet(met, again, list, tasks)
+		}
+		if at < len(list) {
 			return sc.noTask(w, at)
 		}
 		load[w] = int32(len(list))
@@ -325,6 +333,38 @@ func meet(met, again set, list []int32, tasks int) int {
 		again[i/64] |= bit
 	}
 	return len(list)
+}
+
+// meetAndFetch is meet, and fetches what belongs to each task. What belongs to a million tasks is in
+// a distant cache: a loop that does little else lets the processor wait for many at a time.
+//
+//go:noinline
+func meetAndFetch[E any](met, again set, list []int32, of, fetched []E) int {
+	fetched = fetched[:len(list)]
+	for k, t := range list {
+		i := uint(uint32(t))
+		if i >= uint(len(of)) {
+			return k
+		}
+		fetched[k] = of[i]
+		word, bit := &met[i/64], uint64(1)<<(i%64)
+		was := *word
+		*word = was | bit
+		if was&bit != 0 {
+			again[i/64] |= bit
+		}
+	}
+	return len(list)
+}
+
+// fetch fetches what belongs to the tasks of a list.
+//
+//go:noinline
+func fetch[E any](list []int32, of, fetched []E) {
+	fetched = fetched[:len(list)]
+	for k, t := range list {
+		fetched[k] = of[t]
+	}
 }
 
 // meetAgain visits the tasks that were met again: it finds repeated names, drops copies
