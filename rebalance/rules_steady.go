@@ -296,10 +296,17 @@ func (r *rules) sumWeights() {
 // weightsOf sums weights. Like tally it is not inlined.
 //
 //go:noinline
-func weightsOf(weights []Weight) (of weightSum) {
+func weightsOf(weights []Weight) weightSum {
+	sum, most := int64(len(weights)), uint32(0)
 	for _, n := range weights {
-		of.sum += n.Int64()
-		of.most.code = max(of.most.code, n.code)
+		sum += int64(n.code)
+		most = max(most, n.code)
 	}
-	return of
+	if most >= thousands { // some codes are not numbers less one
+		sum = 0
+		for _, n := range weights {
+			sum += n.Int64()
+		}
+	}
+	return weightSum{sum, Weight{most}}
 }

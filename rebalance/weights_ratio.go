@@ -83,34 +83,36 @@ func (a square) minus(b square) square {
 // Weight is what one copy of a task takes: a number of three significant digits, so that noise
 // in measured weights does not make all different. The zero value is a weight of 1.
 type Weight struct {
-	// The exponent of ten, and in the low bits the digits, less one. Only numbers from 1000 on
-	// have an exponent, so codes are in the order of the numbers.
-	code uint16
+	// The number less one, or, with the highest bit, thousands less one. So codes are in the order
+	// of the numbers, and a million of them fit into a small cache.
+	code uint32
 }
 
-// digitBits is how many bits of a code hold the digits.
-const digitBits = 10
-
-// powers are those of ten that a code can name.
-var powers = [1 << (16 - digitBits)]int64{
-	1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10,
-}
+// thousands is the bit of a code that counts thousands. Lower numbers fit without it, and higher
+// ones of three digits are multiples of a thousand.
+const thousands = 1 << 31
 
 // RoundWeight rounds a number to three significant digits, half of a digit up. Numbers below 1
 // become 1, and those above MaxWeight become RoundWeight(MaxWeight), which is 1.1e12.
 func RoundWeight(weight int64) Weight {
 	weight = min(max(weight, 1), MaxWeight)
-	exponent, digits := uint16(0), weight
-	for digit := int64(10); digits >= 1000; digit *= 10 {
-		digits = (weight + digit/2) / digit
-		exponent++
+	rounded := weight
+	for digit := int64(10); rounded >= 100*digit; digit *= 10 {
+		rounded = (weight + digit/2) / digit * digit
 	}
-	return Weight{exponent<<digitBits | uint16(digits-1)}
+	if rounded < thousands {
+		return Weight{uint32(rounded - 1)}
+	}
+	return Weight{thousands | uint32(rounded/1000-1)}
 }
 
 // Int64 returns the number.
 func (w Weight) Int64() int64 {
-	return int64(w.code&(1<<digitBits-1)+1) * powers[w.code>>digitBits]
+	n := int64(w.code&(thousands-1)) + 1
+	if w.code >= thousands {
+		n *= 1000
+	}
+	return n
 }
 
 func (w Weight) compare(v Weight) int { return cmp.Compare(w.code, v.code) }
