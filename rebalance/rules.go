@@ -110,7 +110,7 @@ func (r *rules) bind() bool {
 	r.labels = r.labelsBind()
 	r.limits = slices.ContainsFunc(r.MaxTasks, func(n int32) bool { return n != 0 && int(n) < len(r.Want) })
 	r.zoned, r.zones, r.defaultCaps = false, 1, false
-	r.steadiness.begin()
+	r.forgetLists()
 	if r.May == nil {
 		r.Class = nil
 	}

@@ -120,8 +120,8 @@ func (r *rules) anyMisplaced() bool {
 	return !s.misplaced.isEmpty()
 }
 
-// begin forgets what is of an earlier plan.
-func (s *steadiness) begin() { s.searched, s.counted, s.summed = false, false, false }
+// forgetLists forgets what is of an earlier plan.
+func (s *steadiness) forgetLists() { s.searched, s.counted, s.summed = false, false, false }
 
 // meetList returns what meets the tasks of a list in the scan, and counts their classes or sums
 // their weights on the way. It returns nil if rules ask for neither, or for both.
