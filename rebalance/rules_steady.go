@@ -159,11 +159,10 @@ func (r *rules) countClasses() {
 	s.counted = true
 	s.beginCounts(len(r.May))
 	for _, list := range r.Running {
-		s.classes = slices.Grow(s.classes[:0], len(list))[:len(list)]
 		if r.Class != nil {
-			fetch(list, r.Class, s.classes)
+			s.classes = fetch(list, r.Class, s.classes)
 		} else {
-			clear(s.classes)
+			s.classes = sized(s.classes, len(list))
 		}
 		s.count(s.classes)
 	}
@@ -287,8 +286,7 @@ func (r *rules) sumWeights() {
 	s.summed = true
 	s.sums = sized(s.sums, len(r.States))
 	for w, list := range r.Running {
-		s.weights = slices.Grow(s.weights[:0], len(list))[:len(list)]
-		fetch(list, r.Weight, s.weights)
+		s.weights = fetch(list, r.Weight, s.weights)
 		s.sums[w] = weightsOf(s.weights)
 	}
 }

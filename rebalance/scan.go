@@ -357,14 +357,15 @@ func meetAndFetch[E any](met, again set, list []int32, of, fetched []E) int {
 	return len(list)
 }
 
-// fetch fetches what belongs to the tasks of a list.
+// fetch returns what belongs to the tasks of a list. It reuses the memory of fetched.
 //
 //go:noinline
-func fetch[E any](list []int32, of, fetched []E) {
-	fetched = fetched[:len(list)]
+func fetch[E any](list []int32, of, fetched []E) []E {
+	fetched = slices.Grow(fetched[:0], len(list))[:len(list)]
 	for k, t := range list {
 		fetched[k] = of[t]
 	}
+	return fetched
 }
 
 // meetAgain visits the tasks that were met again: it finds repeated names, drops copies

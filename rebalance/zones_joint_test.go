@@ -144,6 +144,20 @@ func TestP15_LabelsDivideTheZones(t *testing.T) {
 	}
 }
 
+// afterPlan returns the problem after a plan, which it checks.
+func afterPlan(t *testing.T, pr *rebalance.Problem) *rebalance.Problem {
+	t.Helper()
+	plan, err := new(rebalance.Planner).Plan(pr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := checkRuled(pr, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.problem()
+}
+
 // TestP15_AZoneJoins tests that a zone that joins takes what it needs and no more moves: each of
 // the other workers gives an equal part. Some labels bind, but not for these tasks.
 func TestP15_AZoneJoins(t *testing.T) {
@@ -164,17 +178,10 @@ func TestP15_AZoneJoins(t *testing.T) {
 				pr.Class, pr.Kind, pr.May = make([]int32, tasks), make([]int32, workers), [][]int32{nil, {1}}
 				pr.Kind[workers-1] = 1
 			}
+			pr = afterPlan(t, pr)
+			clear(pr.States) // all are open
 			plan, err := new(rebalance.Planner).Plan(pr)
 			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := checkRuled(pr, plan)
-			if err != nil {
-				t.Fatal(err)
-			}
-			pr = r.problem()
-			clear(pr.States) // all are open
-			if plan, err = new(rebalance.Planner).Plan(pr); err != nil {
 				t.Fatal(err)
 			}
 			if want := int(instances) * tasks / 4; plan.Adds != want {
@@ -195,15 +202,7 @@ func TestP15_AZoneIsLost(t *testing.T) {
 	for w := range workers {
 		pr.Zone[w] = int32(w % 3)
 	}
-	plan, err := new(rebalance.Planner).Plan(pr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := checkRuled(pr, plan)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pr = r.problem()
+	pr = afterPlan(t, pr)
 	running, zone := pr.Running, pr.Zone
 	pr.Running, pr.Zone = nil, nil
 	for w, z := range zone {
@@ -212,7 +211,8 @@ func TestP15_AZoneIsLost(t *testing.T) {
 		}
 	}
 	pr.States = make([]rebalance.State, len(pr.Running))
-	if plan, err = new(rebalance.Planner).Plan(pr); err != nil {
+	plan, err := new(rebalance.Planner).Plan(pr)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := checkRuled(pr, plan); err != nil {
