@@ -40,7 +40,7 @@ func measureCalls(t *testing.T, s *pgtest.Server, cfg callsConfig) replicas.Call
 	t.Run("Together", func(t *testing.T) {
 		c.Together = append(c.Together,
 			together(t, "directly", s.URL(pgtest.User, database), cfg),
-			together(t, "through PgBouncer", s.Bouncer().URL(pgtest.User, database), cfg))
+			together(t, "through PgBouncer", s.Bouncer(t).URL(pgtest.User, database), cfg))
 	})
 	return c
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +21,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/f8949c05/orchestrator/internal/testenv"
 )
 
 var (
@@ -35,35 +36,38 @@ const patience = 30 * time.Second
 
 // chromium is the browser of all tests.
 var chromium struct {
-	ctx     context.Context
-	missing string // why there is none
+	start sync.Once
+	ctx   context.Context
+	err   error
+	end   []func()
 
 	mu      sync.Mutex
 	refused []string // requests to other hosts
 }
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	os.Exit(run(m))
+	code := m.Run()
+	for _, end := range slices.Backward(chromium.end) {
+		end()
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
-// run starts the browser, runs the tests and ends the browser.
-func run(m *testing.M) int {
-	required := os.Getenv("BROWSERTEST") == "required"
-	path := find()
-	switch {
-	case os.Getenv("BROWSERTEST") == "none":
-		chromium.missing = "BROWSERTEST is none"
-	case path == "":
-		chromium.missing = "there is no chromium-headless-shell"
-	}
-	if chromium.missing != "" {
-		if required {
-			fmt.Fprintln(os.Stderr, chromium.missing)
-			return 1
-		}
-		return m.Run()
-	}
+// browser returns the browser, which the first test starts. Without one it skips the test.
+func browser(t *testing.T) context.Context {
+	t.Helper()
+	path := testenv.Program(t, "chromium-headless-shell", "chromium-headless-shell", "headless-shell", "chromium", "google-chrome")
+	chromium.start.Do(func() { startBrowser(path) })
+	require.NoError(t, chromium.err, "start %s", path)
+	return chromium.ctx
+}
+
+func startBrowser(path string) {
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		chromium.mu.Lock()
 		defer chromium.mu.Unlock()
@@ -80,40 +84,10 @@ func run(m *testing.M) int {
 	if os.Getuid() == 0 {
 		options = append(options, chromedp.NoSandbox)
 	}
-	ctx, end := chromedp.NewExecAllocator(context.Background(), options...)
-	ctx, _ = chromedp.NewContext(ctx)
-	if err := chromedp.Do(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "start", path+":", err)
-		return 1
-	}
-	chromium.ctx = ctx
-	code := m.Run()
-	_ = chromedp.Cancel(ctx)
-	end()
-	proxy.Close()
-	http.DefaultClient.CloseIdleConnections()
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
-}
-
-// find returns the path of a browser, or "".
-func find() string {
-	for _, name := range []string{"chromium-headless-shell", "headless-shell", "chromium", "google-chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	return ""
-}
-
-func skipWithoutBrowser(t *testing.T) {
-	t.Helper()
-	if chromium.missing != "" {
-		t.Skip("skipped: " + chromium.missing)
-	}
+	allocator, free := chromedp.NewExecAllocator(context.Background(), options...) //nolint:usetesting // it lasts for all tests
+	ctx, _ := chromedp.NewContext(allocator)
+	chromium.ctx, chromium.err = ctx, chromedp.Do(ctx)
+	chromium.end = []func(){proxy.Close, free, func() { _ = chromedp.Cancel(ctx) }}
 }
 
 // refused returns the requests to other hosts so far.
@@ -150,8 +124,7 @@ func open(t *testing.T, prefix string) *tab {
 // openNoisy opens a tab whose console and requests are not checked.
 func openNoisy(t *testing.T) *tab {
 	t.Helper()
-	skipWithoutBrowser(t)
-	return newTab(chromium.ctx, t, chromedp.WithNewBrowserContext())
+	return newTab(browser(t), t, chromedp.WithNewBrowserContext())
 }
 
 // sibling opens another tab with the same profile. Its console and requests are not checked.

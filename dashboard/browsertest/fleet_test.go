@@ -37,7 +37,7 @@ type fleet[W, T comparable] struct {
 // /ops/fleet/.
 func newFleet[W, T comparable](t *testing.T, workers []W, opts ...dashboard.Option) *fleet[W, T] {
 	t.Helper()
-	skipWithoutBrowser(t)
+	browser(t)
 	f := &fleet[W, T]{t: t}
 	var err error
 	f.cluster, err = memory.New[W, T](nil)

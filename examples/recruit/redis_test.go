@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/f8949c05/orchestrator/examples/internal/stage/stagetest"
+	"github.com/f8949c05/orchestrator/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
@@ -34,8 +35,8 @@ func TestMain(m *testing.M) {
 func startRedis(t *testing.T) (dial func(ctx context.Context) (net.Conn, error)) {
 	t.Helper()
 	var d net.Dialer
-	program, err := exec.LookPath("redis-server")
-	if err != nil {
+	program, ok := testenv.Lookup(t, "redis-server", "redis-server")
+	if !ok {
 		t.Log("no redis-server on the PATH: using the embedded stand-in")
 		standIn := miniredis.RunT(t)
 		return func(ctx context.Context) (net.Conn, error) { return d.DialContext(ctx, "tcp", standIn.Addr()) }

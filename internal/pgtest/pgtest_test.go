@@ -16,7 +16,6 @@ const db = "postgres"
 func TestServer(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Start(t)
-	require.Equal(t, "on", s.SQL(db, "show fsync"))
 	s.SQL(db, "create table t (n int); insert into t values (1)")
 
 	for name, end := range map[string]func(){"Crash": s.Crash, "Stop": s.Stop} {
@@ -55,7 +54,7 @@ func TestServer(t *testing.T) {
 	})
 	t.Run("Bouncer", func(t *testing.T) {
 		s.SQL(db, "create role anna login; grant select on t to anna")
-		b := s.Bouncer()
+		b := s.Bouncer(t)
 		require.Equal(t, "anna|1", s.SQLAt(b.URL("anna", db), "select current_user, n from t"))
 		s.Crash()
 		s.Start()

@@ -8,10 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/f8949c05/orchestrator/internal/testenv"
 )
 
 // The signals that end a server, for [process.end].
@@ -46,6 +47,7 @@ func start(t testing.TB, dir, program string, args ...string) *process {
 		_ = file.Close()
 		t.Fatalf("start %s: %v", program, err)
 	}
+	prioritize(p.cmd.Process.Pid)
 	go func() {
 		defer close(p.exited)
 		_ = p.cmd.Wait() // it may be killed, so an error is expected
@@ -106,18 +108,41 @@ const log = "log"
 // end of the test. If the test has failed, the end of the folder's log is printed.
 func folder(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "pgtest") //nolint:usetesting // other users cannot enter t.TempDir
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := ownFolder(t)
 	t.Cleanup(func() {
 		if text, err := os.ReadFile(filepath.Join(dir, log)); err == nil && t.Failed() {
 			t.Logf("%s", text[max(0, len(text)-4096):])
 		}
 		_ = os.RemoveAll(dir)
 	})
+	return dir
+}
+
+// ownFolder returns a new folder that belongs to the unprivileged user, in memory if there is
+// room: a server creates a thousand small files.
+func ownFolder(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(tempDir(), "pgtest") //nolint:usetesting // other users cannot enter t.TempDir
+	if err != nil {
+		t.Fatal(err)
+	}
 	give(t, dir)
 	return dir
+}
+
+// removeAtExit removes a folder when lifeline is closed: at the end of this process, or when
+// it becomes garbage.
+func removeAtExit(t testing.TB, dir string) (lifeline io.Closer) {
+	t.Helper()
+	remover := exec.Command("sh", "-c", `read _; rm -rf "$0"`, dir)
+	lifeline, err := remover.StdinPipe()
+	if err == nil {
+		err = remover.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lifeline
 }
 
 // freeAddr returns a free address of this machine. Its host is a random one in
@@ -138,34 +163,7 @@ func freeAddr(t testing.TB) string {
 // Debian's folder, or the one in the PATH.
 func binaries(t testing.TB) string {
 	t.Helper()
-	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
-	if err != nil {
-		t.Fatal(err)
-	}
-	slices.SortFunc(found, func(a, b string) int { return len(a) - len(b) }) // 9.6 before 15
-	if len(found) > 0 {
-		return filepath.Dir(found[len(found)-1])
-	}
-	return filepath.Dir(find(t, "postgres", ""))
+	return filepath.Dir(testenv.Program(t, debianPackage, "/usr/lib/postgresql/[1-9][0-9]/bin/postgres", "postgres"))
 }
 
-// find returns the path of a program in the PATH or in a folder.
-func find(t testing.TB, program, folder string) string {
-	t.Helper()
-	path, err := exec.LookPath(program)
-	if err != nil {
-		if path, err = exec.LookPath(filepath.Join(folder, program)); err != nil {
-			missing(t, program+" is not installed")
-		}
-	}
-	return path
-}
-
-// missing skips the test, or fails it in CI.
-func missing(t testing.TB, what string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatalf("this test needs a real PostgreSQL: %s", what)
-	}
-	t.Skipf("this test needs a real PostgreSQL: %s", what)
-}
+const debianPackage = "postgresql"

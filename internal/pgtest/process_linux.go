@@ -11,6 +11,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/f8949c05/orchestrator/internal/testenv"
 )
 
 // crash kills the process and its children.
@@ -102,6 +106,24 @@ func stat(pid int) (state string, parent int) {
 	return fields[0], parent
 }
 
+// prioritize lets a process and its future children run before others, as far as this user
+// may. Each backend of PostgreSQL begins a session, and without systemd Linux shares the
+// processors among sessions (kernel.sched_autogroup_enabled). Beside four busy loops a new
+// backend answered within 119 ms in nine of ten cases, and with priority within 5 ms.
+func prioritize(pid int) {
+	_ = unix.SchedSetAttr(pid, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}, 0)
+}
+
+// tempDir returns where folders of servers are created; "" is the default of the system.
+func tempDir() string {
+	const memory, enough = "/dev/shm", 2 << 30
+	var s unix.Statfs_t
+	if unix.Statfs(memory, &s) != nil || s.Bavail*uint64(s.Bsize) < enough {
+		return ""
+	}
+	return memory
+}
+
 // unprivileged makes a command of root run as user postgres.
 func unprivileged(t testing.TB, cmd *exec.Cmd) {
 	t.Helper()
@@ -127,7 +149,7 @@ func account(t testing.TB) (uid, gid int) {
 	t.Helper()
 	u, err := user.Lookup(User)
 	if err != nil {
-		missing(t, err.Error())
+		testenv.Missing(t, debianPackage) // which adds the user
 	}
 	uid, err = strconv.Atoi(u.Uid)
 	if err == nil {

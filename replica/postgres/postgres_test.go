@@ -17,12 +17,14 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
-	for name, url := range map[string]string{
-		"Direct":    s.URL(pgtest.User, "postgres"),
-		"PgBouncer": s.Bouncer().URL(pgtest.User, "postgres"),
+	for name, urlFor := range map[string]func(t *testing.T) string{
+		"Direct":    func(*testing.T) string { return s.URL(pgtest.User, "postgres") },
+		"PgBouncer": func(t *testing.T) string { return s.Bouncer(t).URL(pgtest.User, "postgres") },
 	} {
 		t.Run(name, func(t *testing.T) {
+			url := urlFor(t)
 			replicatest.Run(t, func(t *testing.T) replicatest.Store {
 				name, db := unique("table"), pool(t, url)
 				return replicatest.Store{

@@ -29,8 +29,9 @@ func once(t *testing.T, source replica.Source) (tasks []replica.Task, err error)
 }
 
 func TestQuery(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
-	db := pool(t, s.Bouncer().URL(pgtest.User, "postgres"))
+	db := pool(t, s.Bouncer(t).URL(pgtest.User, "postgres"))
 	for _, test := range []struct {
 		sql  string
 		want []replica.Task
@@ -74,6 +75,7 @@ func TestQuery(t *testing.T) {
 }
 
 func TestQuery_ManyRows(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	db := pool(t, s.URL(pgtest.User, "postgres"))
 	tasks, err := once(t, postgres.Query(db, "select generate_series(1, 1000000)"))
@@ -87,6 +89,7 @@ func TestQuery_ManyRows(t *testing.T) {
 }
 
 func TestQuery_Polls(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	db := pool(t, s.URL(pgtest.User, "postgres"))
 	s.SQL("postgres", "create sequence runs")

@@ -28,11 +28,11 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/internal/proctest"
+	"github.com/f8949c05/orchestrator/internal/testenv"
 )
 
 // python returns the command that starts a worker, with code generated from the
-// proto files. Without the required packages the test is skipped, except in CI,
-// where it fails.
+// proto files.
 func python(t *testing.T) (command []string) {
 	t.Helper()
 	proto, err := filepath.Abs("../proto")
@@ -44,20 +44,16 @@ func python(t *testing.T) (command []string) {
 	}
 	// Debian's packages need Debian's Python, which may not be the first on the PATH.
 	const interpreter = "/usr/bin/python3"
-	plugin, err := exec.LookPath("grpc_python_plugin")
-	if err == nil {
-		_, err = exec.LookPath("protoc")
+	plugin := testenv.Program(t, "protobuf-compiler-grpc", "grpc_python_plugin")
+	protoc := testenv.Program(t, "protobuf-compiler", "protoc")
+	if exec.Command(interpreter, "-c", "import grpc, google.protobuf").Run() != nil {
+		testenv.Missing(t, "python3-grpcio python3-protobuf")
 	}
-	if err == nil {
-		err = exec.Command(interpreter, "-c", "import grpc, google.protobuf").Run()
-	}
-	if err != nil {
-		const needs = "needs Debian's python3-grpcio, python3-protobuf, protobuf-compiler, protobuf-compiler-grpc and libprotobuf-dev"
-		require.Empty(t, os.Getenv("CI"), "%s: %v", needs, err)
-		t.Skipf("%s: %v", needs, err)
+	if _, err := os.Stat("/usr/include/google/protobuf/duration.proto"); err != nil {
+		testenv.Missing(t, "libprotobuf-dev")
 	}
 	generated := t.TempDir()
-	output, err := exec.Command("protoc", "-I", proto, "--python_out="+generated, "--grpc_python_out="+generated,
+	output, err := exec.Command(protoc, "-I", proto, "--python_out="+generated, "--grpc_python_out="+generated,
 		"--plugin=protoc-gen-grpc_python="+plugin, "orchestrator/v1/manager.proto", "orchestrator/v1/worker.proto").CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	return []string{"env", "PYTHONPATH=" + generated, "PYTHONDONTWRITEBYTECODE=1", interpreter, program, "--lifeline"}

@@ -82,7 +82,7 @@ func (c *cluster) faults(s *pgtest.Server) (replicas, server []fault) {
 func TestA2_NeverTwice(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := pgtest.Start(t)
-	b := s.Bouncer()
+	b := s.Bouncer(t)
 	direct, pooled := s.URL(pgtest.User, database), b.URL(pgtest.User, database)
 	c := startCluster(t, direct, pooled, direct, pooled)
 	c.bouncer = b

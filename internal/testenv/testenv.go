@@ -1,0 +1,63 @@
+// Package testenv finds the programs of others that tests need, such as database servers and
+// browsers.
+//
+// A test whose program is missing is skipped with one line that names the Debian package. If
+// the environment has ORCHESTRATOR_PROGRAMS=required, as in .ci/run, it fails instead.
+package testenv
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+const required = "ORCHESTRATOR_PROGRAMS"
+
+// Program returns the path of a program that the test needs, or skips the test. The program
+// has one of these names in the PATH, or matches one of these patterns of absolute paths.
+// Earlier ones are preferred, and of the matches of a pattern the last one in order.
+func Program(t testing.TB, debianPackage string, names ...string) string {
+	t.Helper()
+	path, ok := Lookup(t, debianPackage, names...)
+	if !ok {
+		Missing(t, debianPackage)
+	}
+	return path
+}
+
+// Lookup is Program for a test that has a substitute. Instead of skipping the test it returns
+// false.
+func Lookup(t testing.TB, debianPackage string, names ...string) (path string, ok bool) {
+	t.Helper()
+	for _, name := range names {
+		candidates := []string{name}
+		if filepath.IsAbs(name) {
+			var err error
+			if candidates, err = filepath.Glob(name); err != nil {
+				t.Fatalf("find %s: %v", name, err)
+			}
+		}
+		for _, c := range candidates {
+			if found, err := exec.LookPath(c); err == nil {
+				path, ok = found, true
+			}
+		}
+		if ok {
+			return path, true
+		}
+	}
+	if os.Getenv(required) == "required" {
+		t.Fatalf("%s is not installed: apt-get install %s", names[0], debianPackage)
+	}
+	return "", false
+}
+
+// Missing skips the test, or fails it if programs are required.
+func Missing(t testing.TB, debianPackages string) {
+	t.Helper()
+	if os.Getenv(required) == "required" {
+		t.Fatalf("not installed: apt-get install %s", debianPackages)
+	}
+	t.Skipf("not installed: apt-get install %s", debianPackages)
+}
