@@ -23,7 +23,7 @@ var defects = []struct {
 }{
 	{"no lock", "B3_OneCampaignOfAnEpochSucceeds", []string{"p_name for update;", "p_name;"}},
 	{"reads the epoch before the lock", "B3_OneCampaignOfAnEpochSucceeds", []string{
-		"p_name for update;", "p_name; perform from orchestrator_tables x where x.name = p_name for update;",
+		"p_name for update;", "p_name; perform pg_sleep(0.01); perform from orchestrator_tables x where x.name = p_name for update;",
 	}},
 	{"reads the members before the lock", "B4_LeaderOrMemberSeesTheOther", []string{
 		"  loop", "  perform set_config('app.early', pg_current_snapshot()::text, true); loop",
@@ -72,6 +72,7 @@ func TestKit_OnADefect(t *testing.T) {
 }
 
 func TestKit_FindsEachDefect(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	for _, d := range defects {
 		t.Run(d.name, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 )
 
 func TestWait(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	db := pool(t, s.URL(pgtest.User, "postgres"))
 	table := postgres.New(db, "pollers", postgres.WithListen(db.Config().ConnConfig))
@@ -85,6 +86,7 @@ func TestWait_WithoutListen(t *testing.T) {
 }
 
 func TestWait_ABrokenConnection(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	config, err := pgx.ParseConfig(s.URL(pgtest.User, "postgres"))
 	require.NoError(t, err)
@@ -100,6 +102,7 @@ func TestWait_ABrokenConnection(t *testing.T) {
 
 // A connection that is kept between two calls of Wait ends with the context.
 func TestWait_ClosesItsConnection(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	db := pool(t, s.URL(pgtest.User, "postgres"))
 	table := postgres.New(db, "pollers", postgres.WithListen(db.Config().ConnConfig))

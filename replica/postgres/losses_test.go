@@ -24,6 +24,7 @@ const (
 )
 
 func TestB7_Losses(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	for _, test := range []struct{ name, statements string }{
 		{"tables dropped", "drop table orchestrator_tables, orchestrator_members"},
@@ -72,6 +73,7 @@ func TestB7_Losses(t *testing.T) {
 }
 
 func TestB7_Promotion(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	s.SQL("postgres", "create database promoted")
 	l := &loss{t: t, s: s, database: "promoted"}
@@ -85,6 +87,7 @@ func TestB7_Promotion(t *testing.T) {
 
 // Nothing was lost: Server stays.
 func TestB7_NoLosses(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	l := newLoss(t, s)
 	for name, happens := range map[string]func(){
@@ -114,6 +117,7 @@ func TestB7_NoLosses(t *testing.T) {
 
 // Syncs that wait for each other take no row for a restored one.
 func TestB7_NoLossesUnderLoad(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	l := newLoss(t, s)
 	var all sync.WaitGroup
@@ -137,6 +141,7 @@ func TestB7_NoLossesUnderLoad(t *testing.T) {
 // A record may be deleted after a Sync has looked for losses, and before it reads the records.
 // Then the Sync must not return a View without the member: its owner runs on.
 func TestB7_ALossDuringASync(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	l := newLoss(t, s)
 	other, err := pgx.Connect(t.Context(), s.URL(pgtest.User, l.database))
@@ -163,6 +168,7 @@ func TestB7_ALossDuringASync(t *testing.T) {
 
 // Where the server does not tell its identity, each start is a loss.
 func TestB7_WithoutTheTimeline(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	s.SQL("postgres", "create database hidden")
 	s.SQL("hidden", "revoke execute on function pg_control_system() from public; create role app login; grant all on schema public to app")

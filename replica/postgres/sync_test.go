@@ -21,6 +21,7 @@ import (
 )
 
 func TestSync_InstallsOnce(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	db := database(t, s)
 	var all sync.WaitGroup
@@ -38,6 +39,7 @@ func TestSync_InstallsOnce(t *testing.T) {
 }
 
 func TestSync_Names(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	db := pool(t, s.URL(pgtest.User, "postgres"))
 	for _, name := range []string{"pollers", `'; drop table orchestrator_tables; --`, `"\ü$$ $1`, " ", strings.Repeat("x", 1024), strings.Repeat("ü", 512)} {
@@ -56,6 +58,7 @@ func TestSync_Names(t *testing.T) {
 }
 
 func TestSync_Errors(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	s.SQL("postgres", "create role app login; create role owner login")
 	for _, test := range []struct {
@@ -133,6 +136,7 @@ func TestSync_Errors(t *testing.T) {
 
 // A Sync that gives up must leave the connection as it is: a new one is expensive.
 func TestSync_KeepsTheConnectionWhileLocked(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	db := pool(t, s.URL(pgtest.User, "postgres"))
 	m := newMember(postgres.New(db, "pollers"), 1)
@@ -161,6 +165,7 @@ func TestSync_KeepsTheConnectionWhileLocked(t *testing.T) {
 }
 
 func TestSync_OnAStandby(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	newMember(postgres.New(pool(t, s.URL(pgtest.User, "postgres")), "pollers"), 1).sync(t, nil)
 	b := s.Standby()
@@ -170,6 +175,7 @@ func TestSync_OnAStandby(t *testing.T) {
 
 // The settings of the user's connections change nothing.
 func TestSync_OtherSettings(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	for _, setting := range []string{
 		"default_transaction_isolation=serializable", "default_transaction_isolation=repeatable read",
@@ -202,6 +208,7 @@ func TestSync_OtherSettings(t *testing.T) {
 // A Sync is acknowledged only when it is on the standbys that the server waits for, even if
 // the user's own transactions are not.
 func TestB7_SynchronousStandbys(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	m := newMember(postgres.New(pool(t, s.URL(pgtest.User, "postgres")+"&synchronous_commit=off"), "pollers"), 1)
 	m.sync(t, nil)
@@ -218,6 +225,7 @@ func TestB7_SynchronousStandbys(t *testing.T) {
 // A client that was stopped, or cut off, after it has sent its Sync holds up no other,
 // however long the View is. It is a connection that sends and does not read.
 func TestB5_StoppedClients(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	db := pool(t, s.URL(pgtest.User, "postgres"))
 	m := newMember(postgres.New(db, "pollers"), 1)
@@ -251,6 +259,7 @@ func TestB5_StoppedClients(t *testing.T) {
 // A transaction that is open for long keeps all versions of all rows. Syncs do not read
 // them.
 func TestSync_BesideALongTransaction(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	url := s.URL(pgtest.User, "postgres")
 	members := make([]*member, 10)
