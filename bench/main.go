@@ -1,12 +1,14 @@
 // Command bench measures this library beside other planners and assignment systems,
 // and beside a plain scan called the floor. Run it in the root of the repository.
 //
-//	go run ./bench                  measure everything and print it, in an hour
-//	go run ./bench -write           and store it: bench/results.json and BENCHMARKS.md
-//	go run ./bench -only etcd,grpc  only some parts; -write replaces them and keeps the others
-//	go run ./bench -quick           small fleets and few rounds, to check that it works
-//	go run ./bench -stored          measure nothing, print what is stored; -write renders the page
+//	go run -tags peers ./bench   measure everything and print it, in an hour
+//	  -write           and store it: bench/results.json and BENCHMARKS.md
+//	  -only etcd,grpc  only some parts; -write replaces them and keeps the others
+//	  -quick           small fleets and few rounds, to check that it works
+//	  -stored          measure nothing, print what is stored; -write renders the page
 //
+// Without the build tag peers the planners of others are not compiled, which the tests of
+// this package do not need.
 // race.go has the method of measuring and the floor; fleet.go and plans.go have the
 // fleets, the events and the comparison of planners. Each other part has its own files.
 package main
@@ -46,6 +48,9 @@ type flags struct {
 }
 
 func run(ctx context.Context, f flags) error {
+	if !f.stored && !hasPeers {
+		return errors.New("the planners of others are missing: go run -tags peers ./bench")
+	}
 	if f.quick && (f.write || f.stored) {
 		return errors.New("-quick cannot be combined with -write or -stored: its figures are not worth keeping")
 	}
@@ -245,20 +250,5 @@ func (cfg config) fieldRounds(s size) int {
 
 // field returns the participants in the comparison of planners.
 func (cfg config) field() []planner {
-	return []planner{
-		ours(), oursAtFirst(),
-		franzGo(franzGoOne, 1, false),
-		franzGo(franzGoMany, manyTopics, false),
-		franzGo("franz-go, 100 topics, encoded", manyTopics, true),
-		jumpHash(),
-		saramaSticky(func(s size, e event) int {
-			switch {
-			case s != cfg.sarama:
-				return 0
-			case e.name == allOnOne.name: // takes half a minute
-				return 1
-			}
-			return 3
-		}),
-	}
+	return append([]planner{ours(), oursAtFirst()}, peers(cfg)...)
 }

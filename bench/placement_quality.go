@@ -7,11 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-
-	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/f8949c05/orchestrator/rebalance"
 )
 
 // quality holds what plans reach, whatever time they take.
@@ -42,81 +37,6 @@ type subscribed struct {
 	ours, theirs outcome
 	bound        int // fewest starts
 	took         [2]samples
-}
-
-// compareSubscriptions plans the same events with this library and with franz-go. A topic is
-// a class. Each begins with its own cold plan.
-func compareSubscriptions(cfg config) ([]subscribed, error) {
-	const topics = 10
-	before := randomKinds(cfg.small, topics)
-	l, err := newLayout(len(before.want), topics)
-	if err != nil {
-		return nil, err
-	}
-	for t := range before.class { // a task's class is its topic
-		before.class[t] = int32(t) / l.each
-	}
-	if before, err = before.started(); err != nil {
-		return nil, err
-	}
-	var found []subscribed
-	for _, e := range []ruledEvent{ruledSteady, ruledLost, ruledJoins, ruledTenth} {
-		now := e.to(before)
-		planner, pr := new(rebalance.Planner), now.problem()
-		var plan rebalance.Plan
-		theirs, err := l.subscribedBalancer(now)
-		if err != nil {
-			return nil, err
-		}
-		times, err := race(min(cfg.rounds, 5), []entrant{
-			{name: us, warm: true, run: func() (err error) { plan, err = planner.Plan(pr); return err }},
-			{name: franzGoMany, run: theirs.plan},
-		})
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", e.name, err)
-		}
-		s := subscribed{event: e.name, bound: plan.LowerBound, took: [2]samples(times)}
-		if s.ours, err = judge(now.fleet, now.after(plan).held); err != nil {
-			return nil, fmt.Errorf("%s: %w", e.name, err)
-		}
-		if s.theirs, err = theirs.judge(false); err != nil {
-			return nil, fmt.Errorf("%s: franz-go: %w", e.name, err)
-		}
-		found = append(found, s)
-	}
-	return found, nil
-}
-
-// subscribedBalancer is franz-go's sticky balancer for members that subscribe to the topics
-// of the classes that they may run.
-func (l layout) subscribedBalancer(now ruled) (attempt, error) {
-	names := memberNames(now.workers())
-	members := make([]kmsg.JoinGroupResponseMember, len(names))
-	partitions := make(map[string]int32)
-	for _, topic := range l.topics {
-		partitions[topic] = l.each
-	}
-	balancer := kgo.StickyBalancer()
-	for i, held := range now.held {
-		var topics []string
-		for c, kinds := range now.may {
-			if slices.Contains(kinds, now.kind[i]) {
-				topics = append(topics, l.topics[c])
-			}
-		}
-		members[i].MemberID = names[i]
-		members[i].ProtocolMetadata = balancer.JoinGroupMetadata(topics, l.owned(held), generation)
-	}
-	group, _, err := balancer.MemberBalancer(members)
-	if err != nil {
-		return attempt{}, err
-	}
-	var plan *kgo.BalancePlan
-	return attempt{
-		found:  now.fleet,
-		plan:   func() (err error) { plan, err = balanced(group, partitions); return err },
-		placed: func() ([][]int32, error) { return l.tasks(plan.AsMemberIDMap(), names) },
-	}, nil
 }
 
 // packing is a set of weights with which all loads can be equal.

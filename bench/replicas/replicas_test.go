@@ -17,7 +17,7 @@ var (
 	quick = flag.Bool("replicas.quick", false, "few rounds and small fleets")
 )
 
-// TestReplicas measures replicas. It is started by go run ./bench -only replicas.
+// TestReplicas measures replicas. It is started by go run -tags peers ./bench -only replicas.
 func TestReplicas(t *testing.T) {
 	if *out == "" {
 		t.Skip("measures only with -replicas.out")
