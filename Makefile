@@ -15,8 +15,8 @@ test: ## run the tests of all modules: a minute and a half, once compiled
 race: ## the same under the race detector: minutes
 	go test -race work
 
-lint: ## check the format, the linters' rules and the tests' sleeps
-	.ci/run format lint
+lint: ## check the format, the linters' rules, the tests' sleeps, and the messages of new commits
+	.ci/run commits format lint
 
 fuzz: ## run every fuzz target FUZZTIME each (50,000 times): minutes
 	FUZZTIME=$(FUZZTIME) .ci/run fuzz

@@ -1,8 +1,6 @@
 // Package browsertest tests the pages of package dashboard in a real browser.
 //
 // Its tests need chromium-headless-shell, or another Chromium, and are skipped without it.
-// The environment variable BROWSERTEST changes that: with "required" they fail, and with
-// "none" they are always skipped.
 //
 //	-browser.axe FILE       check accessibility with this axe.min.js of axe-core
 //	-browser.pictures DIR   write a picture of each page to this folder

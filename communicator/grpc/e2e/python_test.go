@@ -46,7 +46,7 @@ func python(t *testing.T) (command []string) {
 	const interpreter = "/usr/bin/python3"
 	plugin := testenv.Program(t, "protobuf-compiler-grpc", "grpc_python_plugin")
 	protoc := testenv.Program(t, "protobuf-compiler", "protoc")
-	if exec.Command(interpreter, "-c", "import grpc, google.protobuf").Run() != nil {
+	if exec.Command(interpreter, "-c", "from grpc import server; from google.protobuf import message").Run() != nil {
 		testenv.Missing(t, "python3-grpcio python3-protobuf")
 	}
 	if _, err := os.Stat("/usr/include/google/protobuf/duration.proto"); err != nil {
@@ -209,7 +209,12 @@ func TestR1_AWorkerInPythonKeepsTheProto(t *testing.T) {
 		"--listen", proctest.FreeAddrs(t, 1)[0], "--lease", "3600", "--journal", filepath.Join(t.TempDir(), "journal"))}
 	process.Start()
 
-	req := <-manager.registers
+	var req *orchestratorv1.RegisterRequest
+	select {
+	case req = <-manager.registers:
+	case <-process.Exited():
+		require.Fail(t, "the worker has ended", process.Output.Tail())
+	}
 	require.Equal(t, "w", string(req.GetWorker()))
 	require.Equal(t, time.Hour, req.GetLease().AsDuration())
 	conn, err := grpc.NewClient(req.GetAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()))
