@@ -104,6 +104,7 @@ func TestSimulate_Regressions(t *testing.T) {
 		8022306,   // limited moves drained nothing beyond a default cap
 		9017949,   // a move began after another one, whose receiver had shown nothing, had found no room
 		6029872,   // a move that starts first and one that stops first waited for each other's room
+		8012822,   // what a worker had failed before its last start counted against it
 	} {
 		_, err := simulator.Run(t, seed, simulator.Settings{})
 		require.NoError(t, err)

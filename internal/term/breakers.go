@@ -31,6 +31,10 @@ type breakers struct {
 	// outage holds the workers that failed to start tasks since the last term in which
 	// a start was acknowledged.
 	outage map[uint64]struct{}
+	// learnt counts the starts whose results b knows. cleared holds, by worker, the value
+	// of learnt up to which no failure counts against the worker.
+	learnt  uint64
+	cleared map[uint64]uint64
 }
 
 // failedTask is what is known of a task since its last acknowledged start.
@@ -72,14 +76,15 @@ type startResult struct {
 func newBreakers(fleet *Fleet, longest time.Duration) *breakers {
 	return &breakers{
 		fleet: fleet, longest: longest,
-		tasks: make(map[int32]*failedTask), workers: make(map[uint64]*failedWorker), outage: make(map[uint64]struct{}),
+		tasks: make(map[int32]*failedTask), workers: make(map[uint64]*failedWorker),
+		outage: make(map[uint64]struct{}), cleared: make(map[uint64]uint64),
 	}
 }
 
 // clone returns a copy for a fleet that shares nothing with b.
 func (b *breakers) clone(fleet *Fleet) *breakers {
 	c := *b
-	c.fleet, c.outage = fleet, maps.Clone(b.outage)
+	c.fleet, c.outage, c.cleared = fleet, maps.Clone(b.outage), maps.Clone(b.cleared)
 	c.tasks, c.workers = make(map[int32]*failedTask, len(b.tasks)), make(map[uint64]*failedWorker, len(b.workers))
 	for id, t := range b.tasks {
 		copied := *t
@@ -111,6 +116,7 @@ func (b *breakers) learn(now Moment, starts []startResult, skipped []int32, stra
 	b.endOutage(starts)
 	started := false
 	for _, s := range starts {
+		b.learnt++
 		switch {
 		case s.Err == nil:
 			started = started || !s.Back
@@ -154,12 +160,8 @@ func (b *breakers) endOutage(starts []startResult) {
 		return
 	}
 	if 2*len(b.outage) > max(b.open, 2) {
-		for _, t := range b.tasks {
-			for serial, p := range t.on {
-				if _, ok := b.outage[serial]; ok {
-					p.ignored = true
-				}
-			}
+		for serial := range b.outage {
+			b.cleared[serial] = b.learnt
 		}
 	}
 	clear(b.outage)
@@ -178,6 +180,7 @@ func (b *breakers) failed(s startResult, now Moment) {
 		t.forgetOldest()
 	}
 	p.fail(now, b.longest, s.Err, maxPauseTerms)
+	p.number = b.learnt
 	t.last, t.tried = s.Worker, now.Term
 	t.failures++
 	if s.TimedOut {
@@ -266,16 +269,17 @@ func (b *breakers) didNotHappen(p taskOn, now Moment) {
 }
 
 // succeeded clears a task and its worker. Failures of the task on other workers now
-// count against those.
+// count against those, unless the workers have been cleared since.
 func (b *breakers) succeeded(p taskOn, now Moment) {
 	delete(b.workers, p.Worker)
+	b.cleared[p.Worker] = b.learnt
 	t := b.tasks[p.Task]
 	if t == nil {
 		return
 	}
 	delete(b.tasks, p.Task)
 	for serial, pause := range t.on {
-		if serial != p.Worker && !pause.ignored {
+		if serial != p.Worker && pause.number > b.cleared[serial] {
 			b.countAgainst(serial, p.Task, pause.Err, now)
 		}
 	}
@@ -444,6 +448,7 @@ func (b *breakers) forgetQuarantines(now Moment) {
 func (b *breakers) forgetWorkers(gone func(worker uint64) bool) {
 	maps.DeleteFunc(b.workers, func(serial uint64, _ *failedWorker) bool { return gone(serial) })
 	maps.DeleteFunc(b.outage, func(serial uint64, _ struct{}) bool { return gone(serial) })
+	maps.DeleteFunc(b.cleared, func(serial, _ uint64) bool { return gone(serial) })
 	for id, t := range b.tasks {
 		maps.DeleteFunc(t.on, func(serial uint64, _ *Pause) bool { return gone(serial) })
 		if len(t.on) == 0 {

@@ -418,6 +418,40 @@ func TestWorker_AStartClearsIt(t *testing.T) {
 	require.Empty(t, l.quarantined(1), "it counts from its last start")
 }
 
+// A start also ends what its worker failed before with other tasks. Their pauses remain.
+func TestWorker_AStartForgetsItsOlderFailures(t *testing.T) {
+	for name, test := range map[string]struct {
+		happens     func(*leader)
+		quarantined []uint64
+	}{
+		"a start after them":       {func(l *leader) { l.learn(refused(5, 1), refused(6, 1), started(7, 1)) }, nil},
+		"a start between them":     {func(l *leader) { l.learn(refused(5, 1), started(7, 1), refused(6, 1)) }, nil},
+		"a start before them":      {func(l *leader) { l.learn(started(7, 1), refused(5, 1), refused(6, 1)) }, []uint64{1}},
+		"a start elsewhere":        {func(l *leader) { l.learn(refused(5, 1), refused(6, 1), started(7, 3)) }, []uint64{1}},
+		"a start given back":       {func(l *leader) { l.learn(refused(5, 1), refused(6, 1), back(started(7, 1))) }, nil},
+		"a start with one counted": {func(l *leader) { l.learn(refused(5, 1), refused(6, 1), started(5, 2), started(7, 1)) }, nil},
+		"a start known later": {func(l *leader) {
+			l.learn(refused(5, 1), refused(6, 1), refused(7, 1))
+			l.happened([]taskOn{{Task: 7, Worker: 1}}, l.now)
+		}, nil},
+		"a start, and failures again": {func(l *leader) {
+			l.learn(refused(5, 1), started(7, 1), refused(6, 1))
+			l.learn(refused(5, 1))
+		}, []uint64{1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLeader(5)
+			l.busy[1] = true
+			test.happens(l)
+			require.True(t, l.failedOn(taskOn{Task: 6, Worker: 1}))
+			l.learn(started(5, 2), started(6, 2))
+			require.Equal(t, test.quarantined, l.quarantined(1, 2, 3, 4, 5))
+			l.forgetWorkers(func(uint64) bool { return true })
+			require.Empty(t, l.cleared)
+		})
+	}
+}
+
 // An outage quarantines none of the workers that had it.
 func TestWorker_AnOutageQuarantinesNone(t *testing.T) {
 	l := newLeader(5)

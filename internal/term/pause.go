@@ -36,8 +36,8 @@ type Pause struct {
 	Until uint64
 	by    time.Time
 	from  uint64
-	// ignored: the failure counts against no worker.
-	ignored bool
+	// number tells the latest failure of a start from those before and after it.
+	number uint64
 	// Err is the latest failure.
 	Err error
 }
@@ -55,7 +55,6 @@ func (p *Pause) fail(now Moment, longest time.Duration, err error, most uint64) 
 		return
 	}
 	p.Failures++
-	p.ignored = false
 	p.hold(now, longest, min(1<<min(p.Failures-1, 16), most))
 }
 
