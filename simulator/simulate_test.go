@@ -105,6 +105,8 @@ func TestSimulate_Regressions(t *testing.T) {
 		9017949,   // a move began after another one, whose receiver had shown nothing, had found no room
 		6029872,   // a move that starts first and one that stops first waited for each other's room
 		8012822,   // what a worker had failed before its last start counted against it
+		9002102,   // a suspect whose pause was over paused on workers where it had failed
+		9010922,   // the same, with an eviction
 	} {
 		_, err := simulator.Run(t, seed, simulator.Settings{})
 		require.NoError(t, err)

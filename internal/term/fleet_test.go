@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/f8949c05/orchestrator/internal/handover"
+	"github.com/f8949c05/orchestrator/rebalance"
 )
 
 var begin = Moment{Term: 1, Time: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
@@ -175,6 +176,33 @@ func TestSnapshot_SupposesTheNextTerm(t *testing.T) {
 		require.Equal(t, actual.Held, supposed.Held)
 		require.Equal(t, actual.LowerBound, supposed.LowerBound)
 		require.Len(t, f.Paused(now), len(w.Paused(w.now)))
+	}
+}
+
+// T9: when a suspect's own pause is over, it pauses only on the worker where it failed last.
+func TestDecide_ASuspectPausesOnOneWorker(t *testing.T) {
+	for name, test := range map[string]struct {
+		fails   []uint64 // the workers, by serial
+		pauses  int      // terms from then on
+		pausing []rebalance.Pair
+	}{
+		"no suspect":               {[]uint64{2, 2, 2}, 4, []rebalance.Pair{{Task: 0, Worker: 1}}},
+		"often on another worker":  {[]uint64{2, 2, 2, 2, 3}, 4, nil},
+		"often on the same worker": {[]uint64{3, 2, 2, 2, 2}, 4, []rebalance.Pair{{Task: 0, Worker: 1}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(4, 1)
+			w.runs[0][0] = true
+			for _, worker := range test.fails {
+				w.next()
+				w.breakers.learn(w.now, []startResult{refused(0, worker)}, nil, nil)
+			}
+			for range test.pauses {
+				w.next()
+			}
+			w.Decide(&w.tasks, w.now)
+			require.ElementsMatch(t, test.pausing, w.decider.problem.Forbidden)
+		})
 	}
 }
 

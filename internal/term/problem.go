@@ -252,7 +252,8 @@ func (d *decider) removeLeaving() {
 const othersFirst = 8
 
 // forbid lists the tasks that pause on a worker, and those with which a quarantined
-// worker is not tried.
+// worker is not tried. A suspect whose own pause is over pauses only on the worker where
+// it failed last.
 func (d *decider) forbid() {
 	if d.breakers.empty() {
 		return
@@ -276,7 +277,7 @@ func (d *decider) forbid() {
 			continue
 		}
 		place, known := places[failed.Worker]
-		if known && pause.active(d.now) {
+		if t := d.breakers.tasks[failed.Task]; known && pause.active(d.now) && (!t.suspect || t.last == failed.Worker) {
 			p.Forbidden = append(p.Forbidden, rebalance.Pair{Task: failed.Task, Worker: place})
 		}
 		if _, aside := d.suspects.of[failed.Task]; aside {
