@@ -107,6 +107,8 @@ func TestSimulate_Regressions(t *testing.T) {
 		8012822,   // what a worker had failed before its last start counted against it
 		9002102,   // a suspect whose pause was over paused on workers where it had failed
 		9010922,   // the same, with an eviction
+		77018373,  // a suspect whose try was skipped paused as if it had been tried
+		77105992,  // the same
 	} {
 		_, err := simulator.Run(t, seed, simulator.Settings{})
 		require.NoError(t, err)

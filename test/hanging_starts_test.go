@@ -5,6 +5,7 @@ package test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -156,6 +157,46 @@ func TestT3_HangingPoisonOnFewWorkers(t *testing.T) {
 		require.Empty(t, s.quarantined())
 		require.Equal(t, 32, s.missing(), "all others run")
 	})
+}
+
+// More starts hang than the workers can try: the tries share few terms.
+func TestT3_MuchHangingPoisonMakesFewTermsLong(t *testing.T) {
+	for _, test := range []struct{ workers, poison int }{{10, 100}, {3, 30}} {
+		t.Run(fmt.Sprintf("%d workers, %d poison", test.workers, test.poison), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := withHangingPoison(t, test.workers, test.poison)
+				s.observe() // until the pauses no longer grow
+				longs, _ := s.observe()
+				require.LessOrEqual(t, longs, 26, "long terms")
+			})
+		})
+	}
+}
+
+// A suspect whose starts no longer hang starts soon, though others hang on all workers: a
+// try that was skipped because of them was no try.
+func TestT9_ASuspectHasItsTurnAmongThoseThatHang(t *testing.T) {
+	poison := names("poison", 6)
+	for _, cured := range poison {
+		t.Run(cured, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := withHangingPoison(t, 2, len(poison))
+				s.observe()
+				s.intercept(func(ctx context.Context, c call) error {
+					if c.Op == orchestrator.OpAdd && c.Task != cured && slices.Contains(poison, c.Task) {
+						return hang(ctx)
+					}
+					return nil
+				})
+				before := len(s.terms.all())
+				for s.firstStarts()[cured].IsZero() {
+					time.Sleep(tick)
+					require.LessOrEqual(t, len(s.terms.all()), before+30)
+				}
+				t.Logf("started after %d terms", len(s.terms.all())-before)
+			})
+		})
+	}
 }
 
 // withHangingPoison starts a leader of healthy workers and tasks, and adds tasks

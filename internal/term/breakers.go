@@ -129,10 +129,10 @@ func (b *breakers) learn(now Moment, starts []startResult, skipped []int32, stra
 		}
 	}
 	for _, id := range skipped {
-		// A suspect whose worker timed out before had its turn. It waits for the next
-		// term that suspects share.
+		// A suspect whose try was skipped has not had its turn. It waits for a term that
+		// suspects share, because many tasks that hang would make every term long.
 		if t := b.tasks[id]; t != nil && t.suspect && t.timeouts > 0 && !t.pause.active(now) {
-			b.align(t, now)
+			t.pause.align(now, b.longest, b.step(t), maxSkippedPauseTerms)
 		}
 	}
 	maps.DeleteFunc(b.tasks, func(_ int32, t *failedTask) bool { return t.isForgotten(now) })

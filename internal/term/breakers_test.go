@@ -174,7 +174,7 @@ func TestTask_SuspectThatTimesOut(t *testing.T) {
 	require.Equal(t, []uint64{2, 4, 8, 16, 32, 48, 64, 80, 96, 112}, tries)
 }
 
-// A suspect for which there was no worker in its turn waits for the next one.
+// A suspect whose try was skipped waits a few terms, and pauses no longer than that.
 func TestTask_SuspectThatMissesItsTurn(t *testing.T) {
 	l := newLeader(100)
 	for worker := uint64(1); worker < 5; worker++ {
@@ -183,10 +183,16 @@ func TestTask_SuspectThatMissesItsTurn(t *testing.T) {
 	s := l.suspects()[0]
 	require.EqualValues(t, 8, s.Pause.Until)
 	l.skip(8 - l.now.Term)
-	l.skipped = []int32{5}
-	l.learn(started(6, 1))
-	s = l.suspects()[0]
-	require.EqualValues(t, 16, s.Pause.Until)
+	for _, until := range []uint64{12, 16, 20} {
+		l.skipped = []int32{5}
+		l.learn(started(6, 1))
+		s = l.suspects()[0]
+		require.EqualValues(t, until, s.Pause.Until)
+		require.Equal(t, 4, s.Pause.Failures)
+		l.skip(until - l.now.Term)
+	}
+	l.learn(timedOut(5))
+	require.EqualValues(t, 32, l.suspects()[0].Pause.Until, "it was tried")
 }
 
 // Suspects come in the order of their last tries.

@@ -16,6 +16,10 @@ const maxPauseTerms = 16
 // work again takes a whole timeout, which is added to the pause.
 const maxOutagePauseTerms = 8
 
+// maxSkippedPauseTerms is the number of terms of the longest pause of a suspect that times
+// out, after a try that was skipped.
+const maxSkippedPauseTerms = 4
+
 // maxMovesPauseTerms is the number of terms of the longest pause of all moves. Each try
 // costs a running task while starts fail everywhere, and a start of any task that is
 // missing ends the pause.
