@@ -380,13 +380,14 @@ func (d *decider) at(w int32) int32 {
 
 // waitForLate makes starts of missing instances wait for one term if they are the
 // share of a worker that is late for the first time. Otherwise they would fill the
-// other workers, and move when the late one answers.
+// other workers, and move when the late one answers. Quarantined workers have no share.
 func (d *decider) waitForLate() {
 	var late []int32
 	total, shares := int64(0), int64(0)
 	shareOf := func(i int32) int64 { return int64(max(1, rulesOf(d.fleet.Workers[i]).Share)) }
+	quarantined := func(w *Worker) bool { _, ok := d.breakers.quarantined(w.Serial); return ok }
 	for i, w := range d.fleet.Workers {
-		if w.Late && w.lateFor == 1 && !w.Draining {
+		if w.Late && w.lateFor == 1 && !w.Draining && !quarantined(w) {
 			late = append(late, int32(i))
 		}
 	}
@@ -395,7 +396,7 @@ func (d *decider) waitForLate() {
 	}
 	after := d.loadsAfter()
 	for i, w := range d.fleet.Workers {
-		if w.isOpen() {
+		if w.isOpen() && !quarantined(w) {
 			total, shares = total+int64(after[i]), shares+shareOf(int32(i))
 		}
 	}

@@ -206,6 +206,32 @@ func TestDecide_ASuspectPausesOnOneWorker(t *testing.T) {
 	}
 }
 
+// T3: missing instances wait for the share of a late worker. A quarantined worker has no
+// share, so none waits for it, and the others have more.
+func TestDecide_AQuarantinedWorkerHasNoShare(t *testing.T) {
+	for name, test := range map[string]struct {
+		starts  []startResult
+		waiting int // of eight missing instances
+	}{
+		"no quarantine":           {nil, 2},
+		"the late worker":         {[]startResult{refused(7, 1), started(7, 3)}, 0},
+		"another worker":          {[]startResult{refused(7, 2), started(7, 3)}, 4},
+		"all but the late worker": {[]startResult{refused(7, 2), refused(7, 3), started(7, 1)}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(3, 8)
+			w.next()
+			w.breakers.learn(w.now, test.starts, nil, nil)
+			w.next()
+			w.Workers[0].NoAnswer(false, w.now.Time, time.Hour)
+			d := w.Decide(&w.tasks, w.now)
+			late := slices.DeleteFunc(d.Waiting, func(x Waiting) bool { return x.Reason != ReasonLate })
+			require.Len(t, late, test.waiting)
+			require.Len(t, d.Changes, 8-test.waiting)
+		})
+	}
+}
+
 // T4: a worker without an answer is late first, silent if its call failed, and lost when
 // a call fails at the end of the grace period.
 func TestT4_NoAnswer(t *testing.T) {
