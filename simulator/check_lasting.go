@@ -333,7 +333,7 @@ func (lt *lastingTerms) uneven(open []*member) string {
 }
 
 // checkSteady runs terms in which only new tasks change anything. Few of the terms may be
-// long, and few healthy tasks may move. Faulty workers and tasks are tried again, less
+// long, and few moves of healthy tasks may begin. Faulty workers and tasks are tried again, less
 // and less often.
 func (lt *lastingTerms) checkSteady() {
 	w := lt.w
@@ -356,7 +356,7 @@ func (lt *lastingTerms) checkSteady() {
 			long++
 		}
 		for _, c := range plan.Changes {
-			if c.Kind.Op == orchestrator.Move && lt.isHealthy(c.Task) {
+			if c.Kind.Op == orchestrator.Move && c.Outcome != orchestrator.OutcomeSkipped && lt.isHealthy(c.Task) {
 				moves++
 			}
 		}

@@ -109,6 +109,7 @@ func TestSimulate_Regressions(t *testing.T) {
 		9010922,   // the same, with an eviction
 		77018373,  // a suspect whose try was skipped paused as if it had been tried
 		77105992,  // the same
+		6023006,   // moves that were skipped counted as moves while faults last
 		77107079,  // starts waited for a late worker that was quarantined
 	} {
 		_, err := simulator.Run(t, seed, simulator.Settings{})
