@@ -244,7 +244,10 @@ func describe(pr *rebalance.Problem) string {
 		}
 		line("  worker %-3d runs %v, %v%s", w, pr.Running[w], s, more)
 	}
-	plan, err := new(rebalance.Planner).Plan(pr)
+	plan, err := func() (_ rebalance.Plan, err error) {
+		defer recovered(&err)
+		return new(rebalance.Planner).Plan(pr)
+	}()
 	if err != nil {
 		line("no plan: %v", err)
 		return b.String()

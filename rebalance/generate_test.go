@@ -367,15 +367,7 @@ func budget(m *maker) { m.pr.MaxMoves = m.IntN(1 + m.IntN(8)) }
 
 // shrink drops tasks, workers, copies and limits for as long as the same
 // clause fails.
-func shrink(pr *rebalance.Problem, err error) *rebalance.Problem {
-	return shrinkBy(pr, err, func(pr *rebalance.Problem) error {
-		_, err := examine(pr, new(rebalance.Planner))
-		return err
-	})
-}
-
-// shrinkBy is shrink with another examination.
-func shrinkBy(pr *rebalance.Problem, err error, examine func(*rebalance.Problem) error) *rebalance.Problem {
+func shrink(pr *rebalance.Problem, err error, examine func(*rebalance.Problem) error) *rebalance.Problem {
 	clause, _, _ := strings.Cut(err.Error(), ":")
 	fails := func(pr *rebalance.Problem) bool {
 		err := examine(pr)

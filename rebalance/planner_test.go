@@ -6,6 +6,7 @@ package rebalance_test
 import (
 	"fmt"
 	"math"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -189,35 +190,41 @@ func ordinary(pr *rebalance.Problem) *rebalance.Problem {
 
 func TestP5_WhatIsWantedOnceIsPlannedLikeAnythingElse(t *testing.T) {
 	t.Parallel()
-	var used rebalance.Planner
+	var mu sync.Mutex
 	repeated, unexpected, surplus, missing, settled := 0, 0, 0, 0, 0
-	total := min(*problems, 20_000)
-	for number := range uint64(total) {
-		pr, name := numbered(number)
-		if _, err := examine(ordinary(pr), &used); err != nil { // compares with a bystander
-			t.Fatal(report(pr, name, err, number, number))
-		}
-		plan := planned(t, pr)
-		if len(plan.Changes) == 0 {
-			settled++
-		}
+	count := func(pr *rebalance.Problem, plan rebalance.Plan) {
 		reasons := make(map[rebalance.Reason]bool)
 		for _, c := range plan.Changes {
 			reasons[c.Reason] = true
 		}
-		for of, count := range map[rebalance.Reason]*int{
-			rebalance.Unexpected: &unexpected, rebalance.Surplus: &surplus, rebalance.Missing: &missing,
+		mu.Lock()
+		defer mu.Unlock()
+		for n, met := range map[*int]bool{
+			&repeated: repeats(pr), &unexpected: reasons[rebalance.Unexpected], &surplus: reasons[rebalance.Surplus],
+			&missing: reasons[rebalance.Missing], &settled: len(plan.Changes) == 0,
 		} {
-			if reasons[of] {
-				*count++
+			if met {
+				*n++
 			}
 		}
-		if repeats(pr) {
-			repeated++
-		}
 	}
+	r := run{flag: "rebalance.problems"}
+	r.make = func(number uint64) (*rebalance.Problem, string) {
+		pr, name := numbered(number)
+		return ordinary(pr), name
+	}
+	r.examine = func(pr *rebalance.Problem, used *rebalance.Planner) (gap, error) {
+		g, err := examine(pr, used) // compares with a bystander
+		if err != nil {
+			return g, err
+		}
+		plan, err := used.Plan(pr)
+		count(pr, plan)
+		return g, err
+	}
+	r.plan(t, min(*problems, 20_000))
 	for _, met := range []int{repeated, unexpected, surplus, missing, settled} {
-		require.Greater(t, met, total/40)
+		require.True(t, met > r.done/40 || r.done < 100, "%d of %d", met, r.done)
 	}
 }
 

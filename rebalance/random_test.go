@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -21,7 +22,7 @@ import (
 
 var (
 	problems = flag.Int("rebalance.problems", 7_000, "how many random problems to plan at most")
-	seed     = flag.Uint64("rebalance.seed", 1, "the number of the first problem; 0 draws one")
+	seed     = flag.Uint64("rebalance.seed", 1, "the number of the first random problem; 0 draws one")
 	small    = flag.Int("rebalance.small", 7, "plan one in so many of the small problems")
 	limit    = flag.Duration("rebalance.for", 0, "how long to go on with new problems; 0 is until all are planned")
 )
@@ -38,13 +39,42 @@ func numbered(number uint64) (*rebalance.Problem, string) {
 
 func TestP_RandomProblemsKeepEveryClause(t *testing.T) {
 	t.Parallel()
-	first := *seed
-	if first == 0 {
-		first = 1 + rand.Uint64N(1e12)
-	}
-	t.Logf("problems from number %d on", first)
 	began := time.Now()
-	r := run{next: first, end: first + uint64(*problems), tallies: make(map[string]*tally)}
+	r := run{flag: "rebalance.problems", make: numbered, examine: examine}
+	r.plan(t, *problems)
+	took := time.Since(began).Round(time.Millisecond)
+	_, _ = fmt.Fprintf(t.Output(), "%d problems, seed %d, %v: P1 to P8 and P24 hold; %s\n", r.done, r.first, took, r.distances())
+}
+
+// run plans the problems of a test, which have numbers from first up to end.
+type run struct {
+	flag string // says how many problems to plan
+	// make returns the problem of a number, or nil if there is none, and the name of its shape.
+	make func(number uint64) (*rebalance.Problem, string)
+	// examine plans a problem with a new planner and with one that planned others before.
+	examine func(pr *rebalance.Problem, used *rebalance.Planner) (gap, error)
+
+	test       string
+	first, end uint64
+	late       func() bool
+
+	mu      sync.Mutex // guards the fields below
+	next    uint64
+	done    int
+	tallies map[string]*tally // by what the problem is restricted by
+	failure string
+}
+
+// plan examines problems on all processors. It prints the number of the first one, which
+// repeats the run, and for a failure the command that repeats it.
+func (r *run) plan(t *testing.T, problems int) {
+	r.test, r.first, r.tallies = t.Name(), *seed, make(map[string]*tally)
+	if r.first == 0 {
+		r.first = 1 + rand.Uint64N(1e12)
+	}
+	r.next, r.end = r.first, r.first+uint64(problems)
+	t.Logf("problems from number %d on: -rebalance.seed=%d", r.first, r.first)
+	began := time.Now()
 	r.late = func() bool { return *limit > 0 && time.Since(began) >= *limit }
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
@@ -54,19 +84,6 @@ func TestP_RandomProblemsKeepEveryClause(t *testing.T) {
 	if r.failure != "" {
 		t.Fatal(r.failure)
 	}
-	took := time.Since(began).Round(time.Millisecond)
-	_, _ = fmt.Fprintf(t.Output(), "%d problems, seed %d, %v: P1 to P8 and P24 hold; %s\n", r.done, first, took, r.distances())
-}
-
-// run is what the goroutines share that examine problems from next up to end.
-type run struct {
-	late func() bool
-
-	mu        sync.Mutex
-	next, end uint64
-	done      int
-	tallies   map[string]*tally // by what the problem is restricted by
-	failure   string
 }
 
 // block is how many problems in a row share a planner, which must make the same plans as
@@ -83,16 +100,38 @@ func (r *run) work() {
 		gaps := make([]gap, 0, block)
 		var used rebalance.Planner
 		for number := from; number < to; number++ {
-			pr, name := numbered(number)
-			g, err := examine(pr, &used)
+			pr, name := r.make(number)
+			if pr == nil {
+				continue
+			}
+			g, err := r.check(pr, &used)
 			if err != nil {
-				r.fail(report(pr, name, err, from, number))
+				r.fail(r.report(pr, name, err, from, number))
 				return
 			}
 			gaps = append(gaps, g)
 		}
 		r.count(gaps)
 	}
+}
+
+// check examines a problem. It returns a panic as an error.
+func (r *run) check(pr *rebalance.Problem, used *rebalance.Planner) (g gap, err error) {
+	defer recovered(&err)
+	return r.examine(pr, used)
+}
+
+// recovered turns a panic into an error. It must be deferred.
+func recovered(err *error) {
+	if v := recover(); v != nil {
+		*err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+	}
+}
+
+// alone examines a problem with new planners only.
+func (r *run) alone(pr *rebalance.Problem) error {
+	_, err := r.check(pr, new(rebalance.Planner))
+	return err
 }
 
 // take returns the next block, or an empty one at the end.
@@ -146,17 +185,22 @@ func (r *run) distances() string {
 
 // report describes the failure of a problem, which was examined after all from number
 // from on, and the command that repeats it.
-func report(pr *rebalance.Problem, name string, err error, from, number uint64) string {
-	const replay = "go test ./rebalance -run '^TestP_RandomProblemsKeepEveryClause$' -rebalance.seed=%d -rebalance.problems=%d"
+func (r *run) report(pr *rebalance.Problem, name string, err error, from, number uint64) string {
+	again := func(first uint64) string {
+		command := fmt.Sprintf("go test ./rebalance -count=1 -run '^%s$' -rebalance.seed=%d -%s=%d", r.test, first, r.flag, number-first+1)
+		if *ruledShape != "" {
+			command += " -rebalance.shape=" + *ruledShape
+		}
+		return command
+	}
 	var b strings.Builder
 	_, _ = fmt.Fprintf(&b, "problem %d, %s: %v\n\n%s\n", number, name, err, describe(pr))
-	if _, alone := examine(pr, new(rebalance.Planner)); alone == nil {
-		_, _ = fmt.Fprintf(&b, "only a planner that planned others before gets it wrong\nagain: "+replay, from, number-from+1)
+	if r.alone(pr) == nil {
+		_, _ = fmt.Fprintf(&b, "only a planner that planned others before gets it wrong\nagain: %s", again(from))
 		return b.String()
 	}
-	small := shrink(pr, err)
-	_, why := examine(small, new(rebalance.Planner))
-	_, _ = fmt.Fprintf(&b, "as small as it gets: %v\n\n%s\nas code: %#v\n\nagain: "+replay, why, describe(small), *small, number, 1)
+	small := shrink(pr, err, r.alone)
+	_, _ = fmt.Fprintf(&b, "as small as it gets: %v\n\n%s\nas code: %#v\n\nagain: %s", r.alone(small), describe(small), *small, again(number))
 	return b.String()
 }
 

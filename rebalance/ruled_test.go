@@ -8,11 +8,8 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
-	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/f8949c05/orchestrator/rebalance"
@@ -609,43 +606,16 @@ func examineRuled(pr *rebalance.Problem, used *rebalance.Planner) error {
 
 func TestP10_RandomProblemsWithRules(t *testing.T) {
 	t.Parallel()
-	first := *seed
-	if first == 0 {
-		first = 1 + rand.Uint64N(1e12)
+	r := run{flag: "rebalance.ruled"}
+	r.make = func(number uint64) (*rebalance.Problem, string) {
+		s := ruledShapes[number%uint64(len(ruledShapes))]
+		if !strings.HasPrefix(s.name, *ruledShape) {
+			return nil, ""
+		}
+		return s.make(number), s.name
 	}
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	next, failed := first, false
-	for range runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
-			var used rebalance.Planner
-			for {
-				mu.Lock()
-				number := next
-				next++
-				stop := failed || number >= first+uint64(*ruledProblems)
-				mu.Unlock()
-				if stop {
-					return
-				}
-				if !strings.HasPrefix(ruledShapes[number%uint64(len(ruledShapes))].name, *ruledShape) {
-					continue
-				}
-				s := ruledShapes[number%uint64(len(ruledShapes))]
-				pr := s.make(number)
-				err := examineRuled(pr, &used)
-				if err == nil {
-					continue
-				}
-				small := shrinkBy(pr, err, func(pr *rebalance.Problem) error { return examineRuled(pr, new(rebalance.Planner)) })
-				mu.Lock()
-				failed = true
-				t.Errorf("problem %d, %s: %v\n%s\nas small as it gets: %v\n%s\nas code: %#v\nagain: go test ./rebalance -run '^%s$' -rebalance.seed=%d -rebalance.ruled=1",
-					number, s.name, err, describe(pr), examineRuled(small, new(rebalance.Planner)), describe(small), *small, t.Name(), number)
-				mu.Unlock()
-				return
-			}
-		})
+	r.examine = func(pr *rebalance.Problem, used *rebalance.Planner) (gap, error) {
+		return gap{}, examineRuled(pr, used)
 	}
-	wg.Wait()
+	r.plan(t, *ruledProblems)
 }
