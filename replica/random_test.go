@@ -23,7 +23,7 @@ import (
 
 var (
 	histories = flag.Int("replica.histories", 30, "random histories of TestNeverTwice")
-	firstSeed = flag.Uint64("replica.seed", 1, "the seed of the first")
+	firstSeed = flag.Uint64("replica.seed", 1, "the seed of the first random history; 0 draws one")
 )
 
 var errFault = errors.New("fault")
@@ -89,11 +89,26 @@ func (f *faultyTable) later(u replica.Update, delay time.Duration) {
 	})
 }
 
+// A seed decides the events and the faults of its history. The replicas draw their pauses
+// anew, so the command for a failure runs the history until it fails, up to 100 times.
 func TestNeverTwice_RandomHistories(t *testing.T) {
+	first := *firstSeed
+	if first == 0 {
+		first = 1 + rand.Uint64N(1e12)
+	}
+	t.Logf("histories from seed %d on: -replica.seed=%d", first, first)
 	for i := range *histories {
-		seed := *firstSeed + uint64(i)
-		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { history(t, seed) }) {
-			t.Fatalf("again: go test ./replica -run TestNeverTwice -replica.histories 1 -replica.seed %d -v", seed)
+		seed := first + uint64(i)
+		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Cleanup(func() { // a panic ends the test here
+				if t.Failed() {
+					t.Logf("again: go test ./replica -count=100 -failfast -v -run '^TestNeverTwice_RandomHistories$' -replica.histories=1 -replica.seed=%d", seed)
+				}
+			})
+			history(t, seed)
+		})
+		if !ok {
+			return
 		}
 	}
 }
