@@ -72,9 +72,7 @@ func (p *Pause) hold(now Moment, longest time.Duration, length uint64) {
 // restart begins the pause again in this term, if it began before the last one.
 func (p *Pause) restart(now Moment, longest time.Duration) {
 	if now.Term > p.from+1 {
-		p.from = now.Term - 1
-		p.Until = now.Term + pauseTerms(p.Failures)
-		p.by = now.Time.Add(longest)
+		p.hold(Moment{now.Term - 1, now.Time}, longest, pauseTerms(p.Failures))
 	}
 }
 
@@ -89,10 +87,8 @@ func (p *Pause) alignLater(now Moment) {
 
 // align makes the pause end in a term whose number is a multiple of its length.
 func (p *Pause) align(now Moment, longest time.Duration, step int, most uint64) {
-	length := min(pauseTerms(step), most)
-	p.from = now.Term
-	p.Until = nextMultiple(now.Term, length)
-	p.by = now.Time.Add(longest)
+	p.hold(now, longest, 0)
+	p.Until = nextMultiple(now.Term, min(pauseTerms(step), most))
 }
 
 // nextMultiple returns the first multiple of length after a term.
@@ -100,11 +96,7 @@ func nextMultiple(term, length uint64) uint64 { return (term/length + 1) * lengt
 
 // pauseTerms returns the number of terms of a step.
 func pauseTerms(step int) uint64 {
-	length := uint64(maxPauseTerms)
-	if step = max(step, 1); step < 5 {
-		length = 1 << (step - 1)
-	}
-	return length
+	return min(uint64(1)<<min(max(step, 1)-1, 16), maxPauseTerms)
 }
 
 // PauseKind is what a pause applies to.
