@@ -86,6 +86,7 @@ type story struct {
 	settings  map[string]orchestrator.WorkerSettings // of the workers that should be there
 	weights   map[string]int64
 	moved     map[string]bool // the tasks with a change since the last event
+	changing  int             // terms with a change since the last event
 }
 
 // run tells the story. It ends all its processes.
@@ -140,7 +141,7 @@ func (s *story) tell(ctx context.Context) error {
 		{"5/5  e3 loses its GPU, and a task requires what no worker has", s.loseGPU},
 	} {
 		s.log.Title("%s", c.title)
-		s.moved = make(map[string]bool)
+		s.moved, s.changing = make(map[string]bool), 0
 		if err := c.event(ctx); err != nil {
 			return err
 		}
@@ -274,6 +275,7 @@ func (s *story) hasWorkers(term *snapshot) bool {
 func (s *story) show(changes []change) {
 	done := slices.DeleteFunc(slices.Clone(changes), func(c change) bool { return c.Outcome != orchestrator.OutcomeDone })
 	stage.SayChanges(s.log, done)
+	s.changing += min(len(done), 1)
 	for _, c := range done {
 		s.moved[c.Task] = true
 	}
@@ -321,6 +323,6 @@ func (s *story) tellState(term *snapshot) {
 	for _, w := range term.Plan().Waiting {
 		s.log.Say("%s waits, %s: %v", w.Task, w.Reason, w.Causes)
 	}
-	s.log.Say("%d tasks stayed where they were; front runs in %s", len(s.weights)-len(s.moved)-waiting(term),
+	s.log.Say("%d tasks stayed where they were, changes in %d terms; front runs in %s", len(s.weights)-len(s.moved)-waiting(term), s.changing,
 		strings.Join(slices.Sorted(maps.Keys(zones)), " and "))
 }

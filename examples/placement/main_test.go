@@ -1,6 +1,8 @@
 package main
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,8 +34,7 @@ func TestPlacement(t *testing.T) {
 	require.Contains(t, chapters[0], "front runs in east and west")
 	require.Regexp(t, `(?m)start on e[123] \(lost\): .*$`, chapters[1])
 	require.NotContains(t, chapters[1], "(missing)")
-	// Leases that expire in different terms may move what has just started.
-	require.Regexp(t, `\b([7-9]|1\d) tasks stayed where they were`, chapters[1], "what runs in zone east stays")
+	requireStay(t, chapters[1])
 	require.True(t, strings.HasSuffix(chapters[1], "front runs in east"))
 	require.Regexp(t, `(?m)move  e[123] → w[123] \(rebalance\)`, chapters[2])
 	require.Contains(t, chapters[2], "front runs in east and west")
@@ -42,4 +43,26 @@ func TestPlacement(t *testing.T) {
 	require.Contains(t, chapters[4], `train waits, no place: of 6 open workers 6 lack "tpu"`)
 	require.Regexp(t, `(?m)w3 west gpu weighs \d+, level \d+: (front )?render-1 render-2 render-3 render-4`, chapters[4])
 	require.Contains(t, chapters[5], "no rule was broken")
+}
+
+// requireStay checks that what runs in zone east stays when zone west is lost. The three leases
+// may end in different terms, and a term knows only of those that have ended. So only if they
+// ended in one is the number of tasks that stay judged; otherwise each term must have had a
+// reason to move any.
+func requireStay(t *testing.T, chapter string) {
+	t.Helper()
+	match := regexp.MustCompile(`(\d+) tasks stayed where they were, changes in (\d+) terms`).FindStringSubmatch(chapter)
+	require.NotNil(t, match, chapter)
+	if match[2] == "1" {
+		require.Regexp(t, `^([7-9]|1\d)$`, match[1], chapter)
+	}
+	// The lines of a term are sorted, so its moves stand before its starts.
+	changes := regexp.MustCompile(`(?m)(move|start) .*$`).FindAllString(chapter, -1)
+	for i, change := range changes {
+		if strings.HasPrefix(change, "move") {
+			starts := slices.IndexFunc(changes[i:], func(c string) bool { return strings.HasPrefix(c, "start") })
+			require.Positive(t, starts, "%q, and no lease has ended\n%s", change, chapter)
+			require.True(t, slices.IsSorted(changes[i:i+starts]), "%q, and no lease has ended\n%s", change, chapter)
+		}
+	}
 }
