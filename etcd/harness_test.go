@@ -423,7 +423,8 @@ func (s *stage) elect(c *clientv3.Client, name string, lease time.Duration) *lea
 			l.comm, err = etcd.NewCommunicator(ctx, c, leader)
 			ready <- err
 			<-ctx.Done()
-			return errOver // not ErrDeposed, so no second campaign
+			cancel(errOver) // otherwise a candidate that was deposed campaigns again
+			return errOver
 		})
 	}()
 	s.Cleanup(l.resign)
