@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	problems = flag.Int("rebalance.problems", 7_000, "how many random problems to plan at most")
+	problems = flag.Int("rebalance.problems", 2_500, "how many random problems to plan at most")
 	seed     = flag.Uint64("rebalance.seed", 1, "the number of the first random problem; 0 draws one")
 	small    = flag.Int("rebalance.small", 7, "plan one in so many of the small problems")
 	limit    = flag.Duration("rebalance.for", 0, "how long to go on with new problems; 0 is until all are planned")

@@ -15,7 +15,7 @@ import (
 	"github.com/f8949c05/orchestrator/rebalance"
 )
 
-var ruledProblems = flag.Int("rebalance.ruled", 6_000, "how many random problems with rules to plan")
+var ruledProblems = flag.Int("rebalance.ruled", 2_500, "how many random problems with rules to plan")
 
 var ruledShape = flag.String("rebalance.shape", "", "plan only random problems with rules of shapes whose names begin so")
 

@@ -433,11 +433,13 @@ func TestP18_WanderingLoadsMoveNothing(t *testing.T) {
 	}
 }
 
+var packings = flags.Int("rebalance.packings", 1, "how many packings of each number of pieces to solve")
+
 // Perfect packings, of which the optimum is known.
 func TestPackings(t *testing.T) {
 	for _, pieces := range []int{3, 5, 10, 20, 50} {
 		random := rand.New(rand.NewPCG(1, uint64(pieces)))
-		for range 3 {
+		for range *packings {
 			const workers, size = 100, 1_000_000
 			g := &weighing{workers: workers, budget: NoLimit}
 			for range workers {

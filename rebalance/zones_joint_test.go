@@ -1,25 +1,28 @@
 package rebalance_test
 
 import (
+	"flag"
 	"slices"
 	"testing"
 
 	"github.com/f8949c05/orchestrator/rebalance"
 )
 
+var jointProblems = flag.Uint64("rebalance.joint", 1_500, "how many random problems with zones to compare with the joint minimum")
+
 // TestP15_DistanceFromTheJointMinimum measures plans with zones against a minimum-cost flow
 // that chooses zones and workers together: most placed within the caps, then the least sum
 // of load², then the fewest starts.
 func TestP15_DistanceFromTheJointMinimum(t *testing.T) {
 	t.Parallel()
-	const first, problems = 1, 4000
+	const first = 1
 	var planner rebalance.Planner
 	var compared, lessPlaced, lessEven, morePlaced, starts, least, worst int
 	for _, s := range ruledShapes {
 		if s.name != "zones" && s.name != "zones_caps" {
 			continue
 		}
-		for number := range uint64(problems) {
+		for number := range *jointProblems {
 			pr := s.make(first + number)
 			if len(pr.Want)*len(pr.States) > 600 {
 				continue
