@@ -293,7 +293,7 @@ func plannedWaiting(p plan) []waiting {
 	})
 }
 
-var clusters = flag.Uint64("clusters", 30, "number of random clusters, each with twenty hypotheses, in TestD16_RandomClusters")
+var clusters = flag.Uint64("clusters", 10, "number of random clusters, each with twenty hypotheses, in TestD16_RandomClusters")
 
 // TestD16_RandomClusters lets hypotheses about random clusters come true, with silent,
 // draining and quarantined workers, refused starts and workers that restart empty.

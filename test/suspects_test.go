@@ -5,6 +5,7 @@ package test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -353,7 +354,9 @@ func TestT9_StartsThatAreBeingStoppedPauseMoves(t *testing.T) {
 	})
 }
 
-// In each of 100 terms some new tasks arrive that no worker can start, and two
+var poisonTerms = flag.Int("poison.terms", 50, "how many terms bring new tasks in TestT9_NewPoisonEveryTermHurtsNoHealthyWorker")
+
+// In each of 50 terms some new tasks arrive that no worker can start, and two
 // that are healthy. A worker joins after half of them.
 func TestT9_NewPoisonEveryTermHurtsNoHealthyWorker(t *testing.T) {
 	for _, test := range []struct {
@@ -375,14 +378,14 @@ func TestT9_NewPoisonEveryTermHurtsNoHealthyWorker(t *testing.T) {
 				return nil
 			})
 			p := poisoned{fleet: f, added: make(map[string]int)}
-			for term := range 100 {
-				if term == 50 {
+			for term := range *poisonTerms {
+				if term == *poisonTerms/2 {
 					f.join("w11")
 					p.joined = term
 				}
 				p.step(term, test.poison)
 			}
-			for term := 100; term < 164 && !p.settled(); term++ {
+			for term := *poisonTerms; term < *poisonTerms+64 && !p.settled(); term++ {
 				p.step(term, 0)
 			}
 			t.Logf("joiner's share after %d terms; a healthy task waited %d terms at most; quarantined at some time: %v",

@@ -214,13 +214,17 @@ func TestR3_IdentitiesOfVerifiedCertificatesOnly(t *testing.T) {
 
 // Concurrent handshakes may load the files, also while they are replaced.
 func TestR3_FilesReplacedAmidHandshakes(t *testing.T) {
+	renewals := 10
+	if *long {
+		renewals = 50
+	}
 	ca := testca.New(t, "ours")
 	files := ca.Worker(t, "w1")
 	c, err := LoadCredentials(files.Cert, files.Key, files.CA, nil)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	for range 4 {
+	for range 2 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				m := c.current(slog.New(slog.DiscardHandler))
@@ -231,7 +235,7 @@ func TestR3_FilesReplacedAmidHandshakes(t *testing.T) {
 			}
 		})
 	}
-	for range 50 {
+	for range renewals {
 		ca.Renew(t, files, []string{identity.WorkerURI("w1")})
 	}
 	stop()

@@ -32,7 +32,7 @@ import (
 )
 
 // long makes the tests with many connections and long floods take as long as in CI.
-var long = flag.Bool("peer.long", false, "open 10,000 connections at once, and flood for half a second")
+var long = flag.Bool("peer.long", false, "open 10,000 connections at once, flood for half a second, and replace the files 50 times")
 
 // strangers makes n concurrent connections, and returns when do has returned for
 // each.
@@ -191,7 +191,7 @@ func TestR3_Slowloris(t *testing.T) {
 // Floods of HTTP/2 frames: from a client without a certificate and, without TLS,
 // from an admitted one.
 func TestR3_HTTP2Floods(t *testing.T) {
-	lasts := 150 * time.Millisecond
+	lasts := 60 * time.Millisecond
 	if *long {
 		lasts = 500 * time.Millisecond
 	}
