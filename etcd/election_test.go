@@ -16,6 +16,7 @@ import (
 	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
 	"github.com/f8949c05/orchestrator/internal/netfault"
+	"github.com/f8949c05/orchestrator/internal/proctest"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -57,13 +58,14 @@ func TestE2_ResigningHandsOverAtOnce(t *testing.T) {
 	one.elected()
 	other := stand(t, newClient(t, clientConfig(s.Endpoint())), "other", etcd.WithLeaseDuration(time.Minute))
 	watched := newClient(t, clientConfig(s.Endpoint()))
+	waited := proctest.MeasureWaiting(t)
 	var took []time.Duration
 	for range 7 {
 		twoCandidates(t, watched)
-		began := time.Now()
+		began, before := time.Now(), waited()
 		one.resign <- orchestrator.ErrDeposed // resigns and campaigns again
 		other.elected()
-		took = append(took, time.Since(began))
+		took = append(took, time.Since(began)-(waited()-before))
 		one, other = other, one
 	}
 	slices.Sort(took)
@@ -150,6 +152,7 @@ func TestE2_CutOffLeaderStopsInTime(t *testing.T) {
 	for name, direction := range map[string]netfault.Direction{"both": netfault.Both, "to etcd": netfault.Up, "from etcd": netfault.Down} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			waited := proctest.MeasureWaiting(t)
 			s := startServer(t, embed.Config{})
 			direct := newClient(t, clientConfig(s.Endpoint()))
 			c, p := startProxy(t, s)
@@ -158,15 +161,15 @@ func TestE2_CutOffLeaderStopsInTime(t *testing.T) {
 			next := stand(t, direct, "next", etcd.WithLeaseDuration(length))
 			twoCandidates(t, direct)
 
-			cut := time.Now()
+			cut, before := time.Now(), waited()
 			p.Cut(direction)
 			over := receive(t, leader.over)
 			took := over.at.Sub(cut)
 			t.Logf("stopped after %v", took)
 			require.ErrorIs(t, over.cause, orchestrator.ErrDeposed)
 			// The last keepalive was sent up to a sixth of the lease before the cut.
-			require.Greater(t, took, length*9/10-length/6-100*time.Millisecond)
-			require.Less(t, took, length*9/10+200*time.Millisecond)
+			require.Greater(t, took+before, length*9/10-length/6-100*time.Millisecond)
+			require.Less(t, took-(waited()-before), length*9/10+200*time.Millisecond)
 			l := next.elected()
 			require.True(t, next.since.After(over.at), "two leaders at the same time")
 

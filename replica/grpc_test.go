@@ -86,9 +86,9 @@ func TestRun_OverGRPC(t *testing.T) {
 		return func() error { cancel(); return <-done }
 	}
 	stopA := start("A")
-	require.Eventually(t, func() bool { return counts()["A v1"] == 6 }, 10*time.Second, 20*time.Millisecond, "%s", &log)
+	require.Eventually(t, func() bool { return counts()["A v1"] == 6 }, time.Minute, 20*time.Millisecond, "%s", &log)
 	stopB := start("B")
-	require.Eventually(t, func() bool { c := counts(); return c["A v1"] == 3 && c["B v1"] == 3 }, 10*time.Second, 20*time.Millisecond, "%s", &log)
+	require.Eventually(t, func() bool { c := counts(); return c["A v1"] == 3 && c["B v1"] == 3 }, time.Minute, 20*time.Millisecond, "%s", &log)
 
 	next := make([]replica.Task, 6)
 	for i := range next {
@@ -98,10 +98,10 @@ func TestRun_OverGRPC(t *testing.T) {
 	clear(tokens) // an update restarts a task in place, under its token
 	mu.Unlock()
 	update <- next
-	require.Eventually(t, func() bool { c := counts(); return c["A v2"] == 3 && c["B v2"] == 3 }, 10*time.Second, 20*time.Millisecond, "%s", &log)
+	require.Eventually(t, func() bool { c := counts(); return c["A v2"] == 3 && c["B v2"] == 3 }, time.Minute, 20*time.Millisecond, "%s", &log)
 
 	require.NoError(t, stopA()) // the leader
-	require.Eventually(t, func() bool { return counts()["B v2"] == 6 }, 10*time.Second, 20*time.Millisecond, "%s", &log)
+	require.Eventually(t, func() bool { return counts()["B v2"] == 6 }, time.Minute, 20*time.Millisecond, "%s", &log)
 	require.NoError(t, stopB())
 	require.Empty(t, counts())
 }

@@ -22,12 +22,13 @@ type Group struct {
 
 	reader    *Reader
 	processes []*Process
+	waited    func() time.Duration // as MeasureWaiting returns it
 }
 
 // NewGroup returns a group without processes. Its journal is empty.
 func NewGroup(t *testing.T) *Group {
 	t.Helper()
-	g := &Group{T: t, Dir: t.TempDir(), History: NewHistory()}
+	g := &Group{T: t, Dir: t.TempDir(), History: NewHistory(), waited: MeasureWaiting(t)}
 	var err error
 	if g.Journal, err = OpenJournal(g.Path(), "test"); err != nil {
 		t.Fatal(err)
@@ -110,15 +111,16 @@ func (g *Group) Await(kind string, since int64, within time.Duration) Event {
 	return *g.First(kind, since)
 }
 
-// Wait waits until cond returns true, and returns how long that took. After the
-// given time it fails the test with what runs and with Logs.
+// Wait waits until cond returns true, and returns how long that took. After the given
+// time it fails the test with what runs and with Logs. The time that a process must wait
+// for a processor does not count.
 func (g *Group) Wait(what string, within time.Duration, cond func() bool) time.Duration {
 	g.T.Helper()
-	begin := time.Now()
+	begin, waited := time.Now(), g.waited()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !cond() {
-		if time.Since(begin) > within {
+		if time.Since(begin)-(g.waited()-waited) > within {
 			g.T.Fatalf("%s: not within %v; running: %v\n%s", what, within, g.Look(), g.Logs())
 		}
 		<-tick.C
