@@ -86,7 +86,7 @@ var mayImport = map[string]string{
 	"examples/manager":        "std . worker boltfile dashboard communicator/grpc communicator/grpc/manager examples/internal/stage",
 	"examples/placement":      "std . worker communicator/grpc communicator/grpc/manager examples/internal/stage",
 	"examples/quickstart":     "std . worker examples/internal/stage",
-	"examples/recruit":        "std recruit examples/internal/stage github.com/redis github.com/alicebob golang.org/x/sync",
+	"examples/recruit":        "std recruit examples/internal/stage github.com/gomodule/redigo github.com/alicebob golang.org/x/sync",
 	"examples/replicas":       "std . worker replica replica/memory replica/postgres examples/internal/stage github.com/jackc/pgx",
 	"examples/internal/stage": "std .",
 	"examples/tenants":        "std replica replica/postgres github.com/jackc/pgx",

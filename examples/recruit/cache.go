@@ -47,7 +47,7 @@ package main
 //
 // A client without an answer does not know whether its script was run. Repeating a
 // collect does no harm. Repeating a write may overwrite a later value, so the client
-// does not retry (see options); its caller decides.
+// does not retry; its caller decides.
 //
 // Redis must keep all keys: if it evicts keys to free memory, it may delete the
 // deadlines and keep the values.
@@ -57,19 +57,19 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/gomodule/redigo/redis"
 )
 
 // cache is the hash. Its methods may be called from any goroutine, in any number of
 // processes.
 type cache struct {
-	rdb  *redis.Client
+	rdb  *redis.Pool
 	keys []string // the values, the deadlines
 }
 
 // newCache returns the cache of that name. The braces place both keys in one slot of
 // a cluster.
-func newCache(rdb *redis.Client, name string) *cache {
+func newCache(rdb *redis.Pool, name string) *cache {
 	return &cache{rdb: rdb, keys: []string{"{" + name + "}:values", "{" + name + "}:deadlines"}}
 }
 
@@ -80,18 +80,18 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 `
 
 var (
-	writeScript = redis.NewScript(now + `
+	writeScript = redis.NewScript(2, now+`
 local deadline = now + tonumber(ARGV[3])
 redis.call('ZADD', KEYS[2], string.format('%.0f', deadline), ARGV[1])
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 return {now, deadline}`)
 
-	readScript = redis.NewScript(now + `
+	readScript = redis.NewScript(2, now+`
 local deadline = tonumber(redis.call('ZSCORE', KEYS[2], ARGV[1]) or 0)
 if deadline <= now then return {now, deadline, false} end
 return {now, deadline, redis.call('HGET', KEYS[1], ARGV[1])}`)
 
-	collectScript = redis.NewScript(now + `
+	collectScript = redis.NewScript(2, now+`
 local fields = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', now), 'LIMIT', 0, ARGV[1])
 if #fields > 0 then
 	redis.call('HDEL', KEYS[1], unpack(fields))
@@ -99,9 +99,19 @@ if #fields > 0 then
 end
 return #fields`)
 
-	expiredScript = redis.NewScript(now + `
+	expiredScript = redis.NewScript(2, now+`
 return redis.call('ZCOUNT', KEYS[2], '-inf', string.format('%.0f', now))`)
 )
+
+// run runs a script with the keys of the cache.
+func (c *cache) run(ctx context.Context, script *redis.Script, args ...any) (any, error) {
+	conn, err := c.rdb.GetContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return script.DoContext(ctx, conn, append([]any{c.keys[0], c.keys[1]}, args...)...)
+}
 
 // stamp holds the time of an operation by the clock of Redis, and the field's
 // deadline then, both in milliseconds since the Unix epoch.
@@ -112,7 +122,7 @@ func (c *cache) write(ctx context.Context, field, value string, ttl time.Duratio
 	if ttl < time.Millisecond {
 		return stamp{}, fmt.Errorf("write field %q: ttl %v: must be at least 1ms", field, ttl)
 	}
-	answer, err := writeScript.Run(ctx, c.rdb, c.keys, field, value, ttl.Milliseconds()).Int64Slice()
+	answer, err := redis.Int64s(c.run(ctx, writeScript, field, value, ttl.Milliseconds()))
 	if err != nil || len(answer) != 2 {
 		return stamp{}, fmt.Errorf("write field %q: answer %v: %w", field, answer, err)
 	}
@@ -121,7 +131,7 @@ func (c *cache) write(ctx context.Context, field, value string, ttl time.Duratio
 
 // read returns a field that has not expired, or nil if the field is absent.
 func (c *cache) read(ctx context.Context, field string) (*string, stamp, error) {
-	answer, err := readScript.Run(ctx, c.rdb, c.keys, field).Slice()
+	answer, err := redis.Values(c.run(ctx, readScript, field))
 	if err != nil || len(answer) != 3 {
 		return nil, stamp{}, fmt.Errorf("read field %q: answer %v: %w", field, answer, err)
 	}
@@ -130,7 +140,7 @@ func (c *cache) read(ctx context.Context, field string) (*string, stamp, error) 
 	if !ok1 || !ok2 {
 		return nil, stamp{}, fmt.Errorf("read field %q: answer %v: want two numbers", field, answer)
 	}
-	if value, ok := answer[2].(string); ok {
+	if value, err := redis.String(answer[2], nil); err == nil {
 		return &value, stamp{at, deadline}, nil
 	}
 	return nil, stamp{at, deadline}, nil
@@ -138,7 +148,7 @@ func (c *cache) read(ctx context.Context, field string) (*string, stamp, error) 
 
 // collect deletes at most n expired fields, and returns their number.
 func (c *cache) collect(ctx context.Context, n int) (int, error) {
-	collected, err := collectScript.Run(ctx, c.rdb, c.keys, n).Int()
+	collected, err := redis.Int(c.run(ctx, collectScript, n))
 	if err != nil {
 		return 0, fmt.Errorf("collect expired fields: %w", err)
 	}
@@ -147,7 +157,7 @@ func (c *cache) collect(ctx context.Context, n int) (int, error) {
 
 // expired counts the fields that have expired and still exist.
 func (c *cache) expired(ctx context.Context) (int, error) {
-	n, err := expiredScript.Run(ctx, c.rdb, c.keys).Int()
+	n, err := redis.Int(c.run(ctx, expiredScript))
 	if err != nil {
 		return 0, fmt.Errorf("count expired fields: %w", err)
 	}

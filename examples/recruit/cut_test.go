@@ -12,14 +12,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 )
 
 // wrongScript counts broken invariants at one moment: fields without a deadline or
 // the reverse, items in both sets or in none, and archived items that are not
 // finished.
-var wrongScript = redis.NewScript(`
+var wrongScript = redis.NewScript(4, `
 local wrong = 0
 for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
 	if not redis.call('ZSCORE', KEYS[2], field) then wrong = wrong + 1 end
@@ -36,7 +36,12 @@ end
 return wrong`)
 
 func wrong(ctx context.Context, c *cache, q *queue) (int, error) {
-	return wrongScript.Run(ctx, c.rdb, append(c.keys, q.pending, q.archived), q.item, q.last).Int()
+	conn, err := c.rdb.GetContext(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	return redis.Int(wrongScript.DoContext(ctx, conn, c.keys[0], c.keys[1], q.pending, q.archived, q.item, q.last))
 }
 
 func TestS6_CutOffAnywhereLeavesNothingThatIsNeverCollected(t *testing.T) {
@@ -124,13 +129,13 @@ func tidyUp(t *testing.T, c *cache, q *queue) {
 	require.NotNil(t, value)
 
 	require.NoError(t, q.archive(ctx, 10))
-	for _, id := range c.rdb.SMembers(ctx, q.pending).Val() {
-		require.Equal(t, open, c.rdb.Get(ctx, q.item+id).Val(), "item %s is finished but not archived", id)
+	for _, id := range members(t, c.rdb, q.pending) {
+		require.Equal(t, open, ask(t, redis.String, c.rdb, "GET", q.item+id), "item %s is finished but not archived", id)
 	}
 	n, err := wrong(ctx, c, q)
 	require.NoError(t, err)
 	require.Zero(t, n)
-	require.NoError(t, c.rdb.FlushDB(ctx).Err())
+	ask(t, redis.String, c.rdb, "FLUSHDB")
 }
 
 // awaitExpired waits until n fields have expired by the clock of Redis.
@@ -143,36 +148,36 @@ func awaitExpired(t *testing.T, c *cache, n int) {
 }
 
 func TestS6_AReopenedItemIsNotArchived(t *testing.T) {
-	rdb := oneShot(t, startRedis(t))
+	dial := startRedis(t)
+	rdb := oneShot(t, dial)
 	ctx := t.Context()
 	q, id := withFinished(t, rdb)
 
 	// Another client reopens the item between the mover's read and its EXEC.
 	mover := *q
-	mover.rdb = oneShot(t, dialOf(rdb))
-	mover.rdb.AddHook(beforeExec(func() {
+	mover.rdb = oneShot(t, beforeExec(dial, func() {
 		found, err := q.reopen(ctx, id)
 		require.NoError(t, err)
 		require.True(t, found)
 	}))
 	require.NoError(t, mover.archive(ctx, slice), "not an error")
-	require.Equal(t, []string{id}, rdb.SMembers(ctx, q.pending).Val())
-	require.Empty(t, rdb.SMembers(ctx, q.archived).Val())
+	require.Equal(t, []string{id}, members(t, rdb, q.pending))
+	require.Empty(t, members(t, rdb, q.archived))
 
 	// An archived item that is reopened moves back.
 	_, err := q.finish(ctx, id)
 	require.NoError(t, err)
 	require.NoError(t, q.archive(ctx, slice))
-	require.Equal(t, []string{id}, rdb.SMembers(ctx, q.archived).Val())
+	require.Equal(t, []string{id}, members(t, rdb, q.archived))
 	found, err := q.reopen(ctx, id)
 	require.NoError(t, err)
 	require.True(t, found)
-	require.Equal(t, []string{id}, rdb.SMembers(ctx, q.pending).Val())
-	require.Empty(t, rdb.SMembers(ctx, q.archived).Val())
+	require.Equal(t, []string{id}, members(t, rdb, q.pending))
+	require.Empty(t, members(t, rdb, q.archived))
 }
 
 // withFinished returns a queue with one finished item.
-func withFinished(t *testing.T, rdb *redis.Client) (*queue, string) {
+func withFinished(t *testing.T, rdb *redis.Pool) (*queue, string) {
 	t.Helper()
 	q := newQueue(rdb, "q")
 	id, err := q.add(t.Context())
@@ -183,15 +188,15 @@ func withFinished(t *testing.T, rdb *redis.Client) (*queue, string) {
 }
 
 func TestS6_TwoMoversOfOneItem(t *testing.T) {
-	rdb := oneShot(t, startRedis(t))
+	dial := startRedis(t)
+	rdb := oneShot(t, dial)
 	ctx := t.Context()
 	q, id := withFinished(t, rdb)
 	mover := *q
-	mover.rdb = oneShot(t, dialOf(rdb))
-	mover.rdb.AddHook(beforeExec(func() { require.NoError(t, q.archive(ctx, slice)) }))
+	mover.rdb = oneShot(t, beforeExec(dial, func() { require.NoError(t, q.archive(ctx, slice)) }))
 	require.NoError(t, mover.archive(ctx, slice))
-	require.Equal(t, []string{id}, rdb.SMembers(ctx, q.archived).Val())
-	require.Empty(t, rdb.SMembers(ctx, q.pending).Val())
+	require.Equal(t, []string{id}, members(t, rdb, q.archived))
+	require.Empty(t, members(t, rdb, q.pending))
 }
 
 func TestS6_WhatDoesNotExistIsLeftAlone(t *testing.T) {
@@ -212,7 +217,7 @@ func TestS6_WhatDoesNotExistIsLeftAlone(t *testing.T) {
 	n, err := c.collect(ctx, slice)
 	require.NoError(t, err)
 	require.Zero(t, n)
-	require.Zero(t, rdb.DBSize(ctx).Val())
+	require.Zero(t, ask(t, redis.Int, rdb, "DBSIZE"))
 }
 
 // A script that fails in the middle, because a key has another type, leaves a
@@ -221,45 +226,42 @@ func TestS6_AScriptThatFailsInItsMiddle(t *testing.T) {
 	rdb := oneShot(t, startRedis(t))
 	c := newCache(rdb, "c")
 	ctx := t.Context()
-	require.NoError(t, rdb.Set(ctx, c.keys[0], "no hash", 0).Err())
+	ask(t, redis.String, rdb, "SET", c.keys[0], "no hash")
 	_, err := c.write(ctx, "f", "v", time.Millisecond)
 	require.ErrorContains(t, err, "WRONGTYPE")
-	require.NoError(t, rdb.Del(ctx, c.keys[0]).Err())
+	ask(t, redis.Int, rdb, "DEL", c.keys[0])
 
 	value, _, err := c.read(ctx, "f")
 	require.NoError(t, err)
 	require.Nil(t, value)
 	awaitExpired(t, c, 1)
-	require.NoError(t, rdb.Set(ctx, c.keys[0], "no hash", 0).Err())
+	ask(t, redis.String, rdb, "SET", c.keys[0], "no hash")
 	_, err = c.collect(ctx, slice)
 	require.ErrorContains(t, err, "WRONGTYPE")
-	require.NoError(t, rdb.Del(ctx, c.keys[0]).Err())
+	ask(t, redis.Int, rdb, "DEL", c.keys[0])
 	n, err := c.collect(ctx, slice)
 	require.NoError(t, err)
 	require.Equal(t, 1, n, "the deadline is still there")
-	require.Zero(t, rdb.DBSize(ctx).Val())
+	require.Zero(t, ask(t, redis.Int, rdb, "DBSIZE"))
 }
 
 // A client does not retry an operation without an answer, because another client may
 // have built on its effect.
 func TestS6_AnAnswerThatIsLost(t *testing.T) {
-	rdb := oneShot(t, startRedis(t))
+	dial := startRedis(t)
 	ctx := t.Context()
-	c := newCache(rdb, "c")
+	c := newCache(oneShot(t, dial), "c")
 	_, err := c.write(ctx, "f", "before", time.Hour) // this loads the script into Redis
 	require.NoError(t, err)
-	o := options("")
 	lost := false
-	o.Dialer = func(dialing context.Context, _, _ string) (net.Conn, error) {
-		conn, err := dialOf(rdb)(dialing)
+	deaf := *c
+	deaf.rdb = oneShot(t, func(dialing context.Context) (net.Conn, error) {
+		conn, err := dial(dialing)
 		return &deafConn{Conn: conn, lost: &lost, meddle: func() {
 			_, err := c.write(ctx, "f", "theirs", time.Hour)
 			require.NoError(t, err)
 		}}, err
-	}
-	deaf := *c
-	deaf.rdb = redis.NewClient(o)
-	defer func() { _ = deaf.rdb.Close() }()
+	})
 	_, failed := deaf.write(ctx, "f", "mine", time.Hour)
 	require.True(t, lost)
 	value, _, err := c.read(ctx, "f")
@@ -279,7 +281,7 @@ type deafConn struct {
 }
 
 func (c *deafConn) Write(p []byte) (int, error) {
-	c.sent = bytes.Contains(p, []byte("evalsha"))
+	c.sent = bytes.Contains(p, []byte("EVALSHA"))
 	return c.Conn.Write(p)
 }
 
@@ -296,22 +298,23 @@ func (c *deafConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func dialOf(rdb *redis.Client) func(ctx context.Context) (net.Conn, error) {
-	o := rdb.Options()
-	return func(ctx context.Context) (net.Conn, error) { return o.Dialer(ctx, "", "") }
+// beforeExec returns a function to dial whose connections call f right before a
+// transaction is sent.
+func beforeExec(dial func(ctx context.Context) (net.Conn, error), f func()) func(ctx context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) {
+		conn, err := dial(ctx)
+		return &execConn{conn, f}, err
+	}
 }
 
-// beforeExec calls f right before a transaction is sent.
-type beforeExec func()
+type execConn struct {
+	net.Conn
+	before func()
+}
 
-func (f beforeExec) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (f beforeExec) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (f beforeExec) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, commands []redis.Cmder) error {
-		if commands[0].Name() == "multi" {
-			f()
-		}
-		return next(ctx, commands)
+func (c *execConn) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("MULTI")) {
+		c.before()
 	}
+	return c.Conn.Write(p)
 }

@@ -31,7 +31,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
+	"github.com/gomodule/redigo/redis"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/f8949c05/orchestrator/examples/internal/stage"
@@ -144,7 +144,7 @@ func percentile(of []time.Duration, p int) time.Duration {
 
 // store is a Redis, and the prefix of this program's keys.
 type store struct {
-	rdb    *redis.Client
+	rdb    *redis.Pool
 	name   string
 	prefix string // of every name
 	end    func() // ends the stand-in
@@ -161,34 +161,39 @@ func openStore(ctx context.Context, addr string) (*store, error) {
 		}
 		st.name, st.end, addr = "a stand-in for Redis in this process", standIn.Close, standIn.Addr()
 	}
-	st.rdb = redis.NewClient(options(addr))
-	if err := st.rdb.Ping(ctx).Err(); err != nil {
+	st.rdb = newPool(addr)
+	if _, err := do(ctx, st.rdb, "PING"); err != nil {
 		return nil, errors.Join(fmt.Errorf("reach redis at %s: %w", addr, err), st.rdb.Close())
 	}
 	return st, nil
 }
 
-func options(addr string) *redis.Options {
-	return &redis.Options{
-		Addr: addr,
-		// Without this the client ignores the deadline of a context, and recruits
-		// would be abandoned whenever Redis is slow.
-		ContextTimeoutEnabled: true,
-		// An operation without an answer may have been done, and others may have
-		// built on it, so a retry by the client could repeat it wrongly.
-		MaxRetries: -1,
-	}
-}
-
-// close removes this program's keys and closes the connection.
+// close removes this program's keys and closes the connections.
 func (st *store) close(ctx context.Context) error {
 	defer st.end()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	var err error
-	keys := st.rdb.Scan(ctx, 0, "{"+st.prefix+"*", 1000).Iterator() // names are in braces
-	for keys.Next(ctx) && err == nil {
-		err = st.rdb.Del(ctx, keys.Val()).Err()
+	return errors.Join(st.clear(ctx), st.rdb.Close())
+}
+
+// clear removes this program's keys.
+func (st *store) clear(ctx context.Context) error {
+	for cursor := "0"; ; {
+		page, err := redis.Values(do(ctx, st.rdb, "SCAN", cursor, "MATCH", "{"+st.prefix+"*", "COUNT", 1000)) // names are in braces
+		if err != nil {
+			return err
+		}
+		var keys []string
+		if _, err := redis.Scan(page, &cursor, &keys); err != nil {
+			return err
+		}
+		if len(keys) > 0 {
+			if _, err := do(ctx, st.rdb, "DEL", redis.Args{}.AddFlat(keys)...); err != nil {
+				return err
+			}
+		}
+		if cursor == "0" {
+			return nil
+		}
 	}
-	return errors.Join(err, keys.Err(), st.rdb.Close())
 }

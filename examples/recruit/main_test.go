@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/f8949c05/orchestrator/examples/internal/stage/stagetest"
@@ -65,9 +65,7 @@ func TestS6_ASilentRedisBlocksNoCallBeyondItsContext(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // never accepts a connection
 	require.NoError(t, err)
 	defer func() { require.NoError(t, silent.Close()) }()
-	o := options(silent.Addr().String())
-	o.ReadTimeout = 20 * time.Second // for calls without a deadline
-	rdb := redis.NewClient(o)
+	rdb := newPool(silent.Addr().String(), redis.DialReadTimeout(20*time.Second)) // for calls without a deadline
 	defer func() { require.NoError(t, rdb.Close()) }()
 
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -82,9 +80,10 @@ func TestS6_ASilentRedisBlocksNoCallBeyondItsContext(t *testing.T) {
 }
 
 func TestCloseDeletesOnlyItsOwnKeys(t *testing.T) {
-	rdb := oneShot(t, startRedis(t))
-	require.NoError(t, rdb.Set(t.Context(), "somebody's", "value", 0).Err())
-	st := &store{rdb: oneShot(t, dialOf(rdb)), prefix: "recruit-mine:", end: func() {}}
+	dial := startRedis(t)
+	rdb := oneShot(t, dial)
+	ask(t, redis.String, rdb, "SET", "somebody's", "value")
+	st := &store{rdb: oneShot(t, dial), prefix: "recruit-mine:", end: func() {}}
 	s, err := newService(st, "with")
 	require.NoError(t, err)
 	_, err = s.cache.write(t.Context(), "f", "v", time.Hour)
@@ -92,9 +91,9 @@ func TestCloseDeletesOnlyItsOwnKeys(t *testing.T) {
 	_, err = s.queue.add(t.Context())
 	require.NoError(t, err)
 	s.close()
-	require.EqualValues(t, 6, rdb.DBSize(t.Context()).Val())
+	require.Equal(t, 6, ask(t, redis.Int, rdb, "DBSIZE"))
 	require.NoError(t, st.close(t.Context()))
-	require.Equal(t, []string{"somebody's"}, rdb.Keys(t.Context(), "*").Val())
+	require.Equal(t, []string{"somebody's"}, ask(t, redis.Strings, rdb, "KEYS", "*"))
 }
 
 func TestRedisThatIsNotThere(t *testing.T) {
@@ -164,7 +163,7 @@ func TestWithoutRedisTheServiceSaysSo(t *testing.T) {
 		w := httptest.NewRecorder()
 		s.handler().ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
 		require.Equal(t, http.StatusBadGateway, w.Code, "%s %s", c.method, c.path)
-		require.Contains(t, w.Body.String(), "client is closed")
+		require.Contains(t, w.Body.String(), "closed pool")
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/f8949c05/orchestrator/recruit"
@@ -256,26 +256,20 @@ func settle(before, during []state, at int64) []state {
 func checkCache(t *testing.T, c *cache, events map[string][]event) {
 	t.Helper()
 	ctx := t.Context()
-	var clock *redis.TimeCmd
-	var values *redis.MapStringStringCmd
-	var deadlines *redis.ZSliceCmd
-	_, err := c.rdb.TxPipelined(ctx, func(tx redis.Pipeliner) error {
-		clock = tx.Time(ctx)
-		values = tx.HGetAll(ctx, c.keys[0])
-		deadlines = tx.ZRangeWithScores(ctx, c.keys[1], 0, -1)
-		return nil
-	})
+	answers, err := transact(ctx, c.rdb, command{"TIME"}, command{"HGETALL", c.keys[0]}, command{"ZRANGE", c.keys[1], 0, -1, "WITHSCORES"})
 	require.NoError(t, err)
-	at := clock.Val().UnixMilli()
+	at := millis(t, answers[0])
+	values, err := redis.StringMap(answers[1], nil)
+	require.NoError(t, err)
+	deadlines, err := redis.Int64Map(answers[2], nil)
+	require.NoError(t, err)
 	until := at
 	there := make(map[string]state)
-	for _, z := range deadlines.Val() {
-		field, ok := z.Member.(string)
-		require.True(t, ok)
-		there[field] = state{values.Val()[field], int64(z.Score)}
-		until = max(until, int64(z.Score))
+	for field, deadline := range deadlines {
+		there[field] = state{values[field], deadline}
+		until = max(until, deadline)
 	}
-	require.Len(t, values.Val(), len(there), "values and deadlines have different fields")
+	require.Len(t, values, len(there), "values and deadlines have different fields")
 	for field, of := range events {
 		got := there[field]
 		if got.deadline <= at {
@@ -286,9 +280,20 @@ func checkCache(t *testing.T, c *cache, events map[string][]event) {
 
 	require.Eventually(t, func() bool {
 		_, err := c.collect(ctx, 100)
-		return err == nil && c.rdb.Exists(ctx, c.keys...).Val() == 0
+		return err == nil && ask(t, redis.Int, c.rdb, "EXISTS", c.keys[0], c.keys[1]) == 0
 	}, 20*time.Second, time.Millisecond, "something is never collected")
-	require.GreaterOrEqual(t, c.rdb.Time(ctx).Val().UnixMilli(), until, "collected before its time")
+	now, err := do(ctx, c.rdb, "TIME")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, millis(t, now), until, "collected before its time")
+}
+
+// millis returns the milliseconds of an answer to TIME.
+func millis(t *testing.T, answer any) int64 {
+	t.Helper()
+	clock, err := redis.Int64s(answer, nil) // seconds, microseconds
+	require.NoError(t, err)
+	require.Len(t, clock, 2)
+	return clock[0]*1000 + clock[1]/1000
 }
 
 // checkQueue checks that the sets agree with the model after enough recruits.
@@ -297,15 +302,15 @@ func checkQueue(t *testing.T, c *cache, q *queue, items map[string]string) {
 	ctx := t.Context()
 	done := 0
 	for id, state := range items {
-		require.Equal(t, state, q.rdb.Get(ctx, q.item+id).Val(), "item %s", id)
+		require.Equal(t, state, ask(t, redis.String, q.rdb, "GET", q.item+id), "item %s", id)
 		if state == finished {
 			done++
 		}
 	}
 	require.Eventually(t, func() bool {
-		return q.archive(ctx, 1000) == nil && q.rdb.SCard(ctx, q.archived).Val() == int64(done)
+		return q.archive(ctx, 1000) == nil && ask(t, redis.Int, q.rdb, "SCARD", q.archived) == done
 	}, 20*time.Second, time.Millisecond, "something finished is never archived")
-	require.EqualValues(t, len(items)-done, q.rdb.SCard(ctx, q.pending).Val())
+	require.Equal(t, len(items)-done, ask(t, redis.Int, q.rdb, "SCARD", q.pending))
 	n, err := wrong(ctx, c, q)
 	require.NoError(t, err)
 	require.Zero(t, n)

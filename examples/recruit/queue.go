@@ -32,7 +32,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/gomodule/redigo/redis"
 )
 
 const (
@@ -43,13 +43,13 @@ const (
 // queue holds the items. Its methods may be called from any goroutine, in any number
 // of processes.
 type queue struct {
-	rdb               *redis.Client
+	rdb               *redis.Pool
 	pending, archived string // sets of ids
 	item              string // the prefix of the items' keys
 	last              string // the last id
 }
 
-func newQueue(rdb *redis.Client, name string) *queue {
+func newQueue(rdb *redis.Pool, name string) *queue {
 	name = "{" + name + "}:" // one slot of a cluster
 	return &queue{rdb: rdb, pending: name + "pending", archived: name + "archived", item: name + "item:", last: name + "last"}
 }
@@ -57,16 +57,12 @@ func newQueue(rdb *redis.Client, name string) *queue {
 // add makes a new open item and returns its id. An id is never used again, even if
 // add fails.
 func (q *queue) add(ctx context.Context) (string, error) {
-	n, err := q.rdb.Incr(ctx, q.last).Result()
+	n, err := redis.Int64(do(ctx, q.rdb, "INCR", q.last))
 	if err != nil {
 		return "", fmt.Errorf("add an item: %w", err)
 	}
 	id := fmt.Sprint(n)
-	_, err = q.rdb.TxPipelined(ctx, func(tx redis.Pipeliner) error {
-		tx.Set(ctx, q.item+id, open, 0)
-		tx.SAdd(ctx, q.pending, id)
-		return nil
-	})
+	_, err = transact(ctx, q.rdb, command{"SET", q.item + id, open}, command{"SADD", q.pending, id})
 	if err != nil {
 		return "", fmt.Errorf("add item %s: %w", id, err)
 	}
@@ -75,64 +71,66 @@ func (q *queue) add(ctx context.Context) (string, error) {
 
 // finish marks an item as finished. It returns false if the item does not exist.
 func (q *queue) finish(ctx context.Context, id string) (bool, error) {
-	err := q.rdb.SetArgs(ctx, q.item+id, finished, redis.SetArgs{Mode: "XX"}).Err()
-	if errors.Is(err, redis.Nil) {
-		return false, nil
-	}
+	answer, err := do(ctx, q.rdb, "SET", q.item+id, finished, "XX")
 	if err != nil {
 		return false, fmt.Errorf("finish item %s: %w", id, err)
 	}
-	return true, nil
+	return answer != nil, nil
 }
 
 // reopen marks an item as open and moves it to the pending set. It returns false if
 // the item does not exist.
 func (q *queue) reopen(ctx context.Context, id string) (bool, error) {
-	_, err := q.rdb.TxPipelined(ctx, func(tx redis.Pipeliner) error {
-		tx.SetArgs(ctx, q.item+id, open, redis.SetArgs{Mode: "XX"})
-		tx.SMove(ctx, q.archived, q.pending, id)
-		return nil
-	})
-	if errors.Is(err, redis.Nil) {
-		return false, nil
-	}
+	answers, err := transact(ctx, q.rdb, command{"SET", q.item + id, open, "XX"}, command{"SMOVE", q.archived, q.pending, id})
 	if err != nil {
 		return false, fmt.Errorf("reopen item %s: %w", id, err)
 	}
-	return true, nil
+	return answers[0] != nil, nil
 }
 
 // archive picks up to n random pending items and moves those that are finished. If
 // another client changes one of them in the meantime, it moves none and returns nil.
 func (q *queue) archive(ctx context.Context, n int) error {
-	ids, err := q.rdb.SRandMemberN(ctx, q.pending, int64(n)).Result()
+	ids, err := redis.Strings(do(ctx, q.rdb, "SRANDMEMBER", q.pending, n))
 	if err != nil {
 		return fmt.Errorf("archive: choose items: %w", err)
 	}
 	if len(ids) == 0 {
 		return nil
 	}
-	keys := make([]string, len(ids))
-	for i, id := range ids {
-		keys[i] = q.item + id
-	}
-	err = q.rdb.Watch(ctx, func(tx *redis.Tx) error {
-		states, err := tx.MGet(ctx, keys...).Result()
-		if err != nil {
-			return err
-		}
-		_, err = tx.TxPipelined(ctx, func(move redis.Pipeliner) error {
-			for i, state := range states {
-				if state == finished {
-					move.SMove(ctx, q.pending, q.archived, ids[i])
-				}
-			}
-			return nil
-		})
-		return err
-	}, keys...)
-	if err != nil && !errors.Is(err, redis.TxFailedErr) {
+	if err := q.move(ctx, ids); err != nil && !errors.Is(err, errChanged) {
 		return fmt.Errorf("archive items %v: %w", ids, err)
 	}
 	return nil
+}
+
+// move moves the items that are finished.
+func (q *queue) move(ctx context.Context, ids []string) error {
+	conn, err := q.rdb.GetContext(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() // ends the watch
+	keys := make([]any, len(ids))
+	for i, id := range ids {
+		keys[i] = q.item + id
+	}
+	if _, err := redis.DoContext(conn, ctx, "WATCH", keys...); err != nil {
+		return err
+	}
+	states, err := redis.Strings(redis.DoContext(conn, ctx, "MGET", keys...))
+	if err != nil {
+		return err
+	}
+	var moves []command
+	for i, state := range states {
+		if state == finished {
+			moves = append(moves, command{"SMOVE", q.pending, q.archived, ids[i]})
+		}
+	}
+	if len(moves) == 0 {
+		return nil
+	}
+	_, err = execute(ctx, conn, moves)
+	return err
 }

@@ -9,13 +9,14 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -56,22 +57,30 @@ func startRedis(t *testing.T) (dial func(ctx context.Context) (net.Conn, error))
 		return err == nil && conn.Close() == nil
 	}, 20*time.Second, 5*time.Millisecond, "redis-server does not listen")
 	rdb := oneShot(t, dial)
-	info, err := rdb.InfoMap(t.Context(), "server").Result()
-	require.NoError(t, err)
-	t.Log("redis-server", info["Server"]["redis_version"])
+	t.Log(regexp.MustCompile(`redis_version:\S+`).FindString(ask(t, redis.String, rdb, "INFO", "server")))
 	return dial
 }
 
-// oneShot returns a client with the options of the service, which never retries.
-func oneShot(t *testing.T, dial func(ctx context.Context) (net.Conn, error)) *redis.Client {
+// oneShot returns connections with the options of the service.
+func oneShot(t *testing.T, dial func(ctx context.Context) (net.Conn, error)) *redis.Pool {
 	t.Helper()
-	o := options("")
-	o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
-	o.DisableIdentity = true
-	o.PoolSize = 100
-	rdb := redis.NewClient(o)
+	rdb := newPool("", redis.DialContextFunc(func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }))
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
+}
+
+// ask runs a command and converts its answer.
+func ask[A any](t *testing.T, as func(answer any, err error) (A, error), rdb *redis.Pool, name string, args ...any) A {
+	t.Helper()
+	answer, err := as(do(t.Context(), rdb, name, args...))
+	require.NoError(t, err)
+	return answer
+}
+
+// members returns the members of a set.
+func members(t *testing.T, rdb *redis.Pool, set string) []string {
+	t.Helper()
+	return ask(t, redis.Strings, rdb, "SMEMBERS", set)
 }
 
 var errCut = errors.New("cut")
