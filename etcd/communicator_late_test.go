@@ -242,7 +242,7 @@ func TestE5_WithdrawalsAndClaimsExcludeEachOther(t *testing.T) {
 	l := s.elect(client, "l1", 20*time.Second)
 	l.list(1, w)
 	claim := claims.hold("/work/active/a/")
-	ctx, cancel := l.term(1, 4*time.Second)
+	ctx, cancel := l.term(1, 5*time.Second) // of which the last second is for the withdrawal
 	defer cancel()
 	added := make(chan error, 1)
 	go func() { added <- l.comm.Add(ctx, w, "t") }()

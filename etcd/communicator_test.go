@@ -178,7 +178,7 @@ func TestE5_AddWithdrawsWhatIsNotClaimed(t *testing.T) {
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
 	cable.Cut(netfault.Both)
-	ctx, cancel := l.term(1, 500*time.Millisecond)
+	ctx, cancel := l.term(1, 5*time.Second) // of which the last second is for the withdrawal
 	defer cancel()
 	err := l.comm.Add(ctx, w, "t")
 	require.ErrorIs(t, err, orchestrator.ErrRejected)

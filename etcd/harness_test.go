@@ -27,10 +27,14 @@ import (
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/f8949c05/orchestrator/internal/netfault"
+	"github.com/f8949c05/orchestrator/internal/proctest"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	proctest.SetParallel(6) // most tests wait
+	goleak.VerifyTestMain(m)
+}
 
 // startServer starts a server with short ticks, by which it serves within some 20 ms,
 // and without fsync.

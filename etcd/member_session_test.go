@@ -71,7 +71,7 @@ func TestE4_ANameIsWaitedForThroughARestartOfEtcd(t *testing.T) {
 func TestW5_CutOffForLongerThanTheLease(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
-	a := s.startMember(client, "a", 2*time.Second)
+	a := s.startMember(client, "a", 4*time.Second)
 	w := a.joined()
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)

@@ -1,10 +1,12 @@
 package proctest
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -160,6 +162,17 @@ func Report(t testing.TB, what string, took []time.Duration) {
 	slices.Sort(took)
 	t.Logf("%s: median %v, maximum %v, of %d", what,
 		took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond), len(took))
+}
+
+// SetParallel sets how many tests of a package run at the same time, unless the flag
+// -parallel does. The default, the number of processors, is too few for tests that wait.
+func SetParallel(n int) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(n)) // a number is valid
+	}
 }
 
 // MeasureWaiting measures how long a process that wants to run must wait for a processor,

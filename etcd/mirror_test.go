@@ -1,4 +1,7 @@
-package mirror_test
+package etcd_test
+
+// internal/mirror on a real server. Its tests are in this package, because it links the
+// server already, and each test binary that does so costs seconds.
 
 import (
 	"context"
@@ -14,41 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
-	"go.uber.org/zap"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 
 	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
 	"github.com/f8949c05/orchestrator/internal/netfault"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func server(t *testing.T, cfg embed.Config) *embed.Server {
-	t.Helper()
-	cfg.NoFsync, cfg.Tick = true, 2*time.Millisecond
-	s, err := embed.Start(t.Context(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	return s
-}
-
-func client(t *testing.T, endpoint string) *clientv3.Client {
-	t.Helper()
-	c, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{endpoint}, Logger: zap.NewNop(),
-		DialKeepAliveTime: 500 * time.Millisecond, DialKeepAliveTimeout: 500 * time.Millisecond,
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 100 * time.Millisecond},
-			MinConnectTimeout: time.Second,
-		})},
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { c.Close() })
-	return c
-}
 
 // copied is a copy that is built from a mirror's changes alone.
 type copied struct {
@@ -148,7 +121,7 @@ func put(t *testing.T, c *clientv3.Client, key, value string) int64 {
 
 func TestE6_PagesAreOneRevision(t *testing.T) {
 	t.Parallel()
-	c := client(t, server(t, embed.Config{}).Endpoint())
+	c := newClient(t, clientConfig(startServer(t, embed.Config{}).Endpoint()))
 	var ops []clientv3.Op
 	for i := range 2500 {
 		ops = append(ops, clientv3.OpPut(fmt.Sprintf("/a/%04d", i), "v"))
@@ -166,7 +139,7 @@ func TestE6_PagesAreOneRevision(t *testing.T) {
 
 func TestE6_FirstCallIsTheWholeStateEvenIfEmpty(t *testing.T) {
 	t.Parallel()
-	c := client(t, server(t, embed.Config{}).Endpoint())
+	c := newClient(t, clientConfig(startServer(t, embed.Config{}).Endpoint()))
 	got := follow(t, c)
 	require.NoError(t, got.m.Reached(t.Context(), 1))
 	got.mu.Lock()
@@ -179,7 +152,7 @@ func TestE6_FirstCallIsTheWholeStateEvenIfEmpty(t *testing.T) {
 
 func TestE6_ValuesThatAreNotKept(t *testing.T) {
 	t.Parallel()
-	c := client(t, server(t, embed.Config{}).Endpoint())
+	c := newClient(t, clientConfig(startServer(t, embed.Config{}).Endpoint()))
 	for _, k := range []string{"a", "b", "c", "d"} {
 		put(t, c, "/a/"+k, k)
 	}
@@ -230,7 +203,7 @@ func burst(t *testing.T, c *clientv3.Client) {
 
 func TestE6_Burst(t *testing.T) {
 	t.Parallel()
-	c := client(t, server(t, embed.Config{}).Endpoint())
+	c := newClient(t, clientConfig(startServer(t, embed.Config{}).Endpoint()))
 	got := follow(t, c)
 	burst(t, c)
 	got.equals(c)
@@ -240,9 +213,9 @@ func TestE6_Burst(t *testing.T) {
 // Connection losses and compactions during a burst.
 func TestE6_BurstThroughCutsAndCompactions(t *testing.T) {
 	t.Parallel()
-	s := server(t, embed.Config{})
-	direct := client(t, s.Endpoint())
-	c, p := cutOff(t, s)
+	s := startServer(t, embed.Config{})
+	direct := newClient(t, clientConfig(s.Endpoint()))
+	c, p := startProxy(t, s)
 	got := follow(t, c)
 	require.NoError(t, got.m.Reached(t.Context(), put(t, direct, "/a/first", "1")))
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -277,20 +250,11 @@ func TestE6_BurstThroughCutsAndCompactions(t *testing.T) {
 	t.Logf("read again %d times", got.again.Load())
 }
 
-// cutOff returns a client that reaches the server through a proxy.
-func cutOff(t *testing.T, s *embed.Server) (*clientv3.Client, *netfault.Proxy) {
-	t.Helper()
-	p, err := netfault.New(s.Endpoint()[len("http://"):])
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, p.Close()) })
-	return client(t, p.Addr()), p
-}
-
 func TestE6_CutInTheMiddle(t *testing.T) {
 	t.Parallel()
-	s := server(t, embed.Config{})
-	direct := client(t, s.Endpoint())
-	c, p := cutOff(t, s)
+	s := startServer(t, embed.Config{})
+	direct := newClient(t, clientConfig(s.Endpoint()))
+	c, p := startProxy(t, s)
 	got := follow(t, c)
 	require.NoError(t, got.m.Reached(t.Context(), put(t, direct, "/a/x", "1")))
 	for i := range 30 {
@@ -317,9 +281,9 @@ func TestE6_CutInTheMiddle(t *testing.T) {
 
 func TestE6_CompactedInTheMiddle(t *testing.T) {
 	t.Parallel()
-	s := server(t, embed.Config{})
-	direct := client(t, s.Endpoint())
-	c, p := cutOff(t, s)
+	s := startServer(t, embed.Config{})
+	direct := newClient(t, clientConfig(s.Endpoint()))
+	c, p := startProxy(t, s)
 	got := follow(t, c)
 	put(t, direct, "/a/stays", "1")
 	put(t, direct, "/a/goes", "1")
@@ -344,8 +308,8 @@ func TestE6_CompactedInTheMiddle(t *testing.T) {
 
 func TestE6_AnotherClusterIsSaid(t *testing.T) {
 	t.Parallel()
-	first := server(t, embed.Config{})
-	c, _ := cutOff(t, first)
+	first := startServer(t, embed.Config{})
+	c, _ := startProxy(t, first)
 	got := follow(t, c)
 	for i := range 20 {
 		put(t, c, fmt.Sprint("/a/", i), "1")
@@ -354,18 +318,18 @@ func TestE6_AnotherClusterIsSaid(t *testing.T) {
 
 	addr := first.Endpoint()[len("http://"):]
 	require.NoError(t, first.Close())
-	second := server(t, embed.Config{Listen: addr})
-	put(t, client(t, second.Endpoint()), "/a/0", "1")
+	second := startServer(t, embed.Config{Listen: addr})
+	put(t, newClient(t, clientConfig(second.Endpoint())), "/a/0", "1")
 
 	require.ErrorIs(t, <-got.err, mirror.ErrCluster)
 	require.ErrorIs(t, got.m.Reached(t.Context(), 1), mirror.ErrCluster)
 	got.run()
-	got.equals(client(t, second.Endpoint()))
+	got.equals(newClient(t, clientConfig(second.Endpoint())))
 }
 
 func TestMirror_EndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	c := client(t, server(t, embed.Config{}).Endpoint())
+	c := newClient(t, clientConfig(startServer(t, embed.Config{}).Endpoint()))
 	from, end := mirror.Prefix("/a/")
 	m := mirror.New(c, mirror.Options{From: from, End: end})
 	ctx, cancel := context.WithCancelCause(t.Context())
