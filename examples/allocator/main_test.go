@@ -356,6 +356,7 @@ func (p *process) ask(method, target, body string, v any) int {
 }
 
 func TestLeave_WaitsForNoLease(t *testing.T) {
+	t.Parallel() // under a long lease
 	server := startEtcd(t, embed.Config{})
 	longLived := func(name string) *process {
 		return start(t, name, "-etcd", server.Endpoint(), "-lease", "60s")

@@ -24,6 +24,7 @@ import (
 )
 
 func TestMemory_IsBounded(t *testing.T) {
+	t.Parallel() // under a long lease
 	const (
 		items   = 14 // together more than a page
 		readers = 40
