@@ -30,7 +30,7 @@ bench: ## measure this library beside others, and write BENCHMARKS.md: an hour
 simulate: ## run SCHEDULES seeds of the simulator (100000): minutes, some hundred seeds a second
 	go test ./simulator -run 'TestSimulate$$' -count=1 -timeout=0 -v -simulator.schedules=$(SCHEDULES)
 
-defects: ## build the library with each deliberate defect, and check that the simulator finds it: minutes
+defects: ## build the library with each deliberate defect, and check that it is found: minutes
 	DEFECTS=. .ci/run defects
 
 model: ## check the protocols on etcd and of replicas as models, with spin and gcc: minutes

@@ -43,7 +43,7 @@ var mayImport = map[string]string{
 	"communicator":                  "std .",
 	"communicator/communicatortest": "std .", // linked into the tests of users: no test library
 	"communicator/memory":           "std . worker",
-	"simulator":                     "std . worker communicator/communicatortest communicator/memory",
+	"simulator":                     "std . rebalance worker communicator/communicatortest communicator/memory",
 	"history":                       "std .",
 	"stats":                         "std . worker recruit github.com/prometheus/client_golang/prometheus",
 

@@ -69,14 +69,14 @@ var broken = []struct {
 		func(comm) layer {
 			return layer{add: func(context.Context, string, string) error { panic("out of cheese") }}
 		},
-		[]simulator.Invariant{simulator.LayerReturns},
+		[]simulator.Invariant{simulator.Converged, simulator.Live},
 	},
 	{
 		"Add ends its goroutine",
 		func(comm) layer {
 			return layer{add: func(context.Context, string, string) error { runtime.Goexit(); return nil }}
 		},
-		[]simulator.Invariant{simulator.LayerReturns},
+		[]simulator.Invariant{simulator.Converged, simulator.Live},
 	},
 	{
 		"a failed Add is reported as refused",
@@ -126,7 +126,7 @@ var broken = []struct {
 				remove: func(ctx context.Context, w, t string) error { return next.Remove(highest(ctx), w, t) },
 			}
 		},
-		[]simulator.Invariant{simulator.Exclusive, simulator.Converged, simulator.Live},
+		[]simulator.Invariant{simulator.Authorized, simulator.Exclusive, simulator.Converged, simulator.Live},
 	},
 	{
 		"the term is lost on the way",
@@ -139,7 +139,7 @@ var broken = []struct {
 				remove: func(ctx context.Context, w, t string) error { return next.Remove(bare(ctx), w, t) },
 			}
 		},
-		[]simulator.Invariant{simulator.Converged, simulator.Live, simulator.Deposed},
+		[]simulator.Invariant{simulator.Converged, simulator.Live},
 	},
 }
 

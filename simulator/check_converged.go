@@ -1,28 +1,30 @@
 package simulator
 
-// The end of a run: the faults end, and the cluster must converge.
+// The end of a run: the faults end, and the cluster must converge. Then package rebalance must
+// have nothing to do for what really runs, whatever the leader has seen and remembers.
 
 import (
+	"context"
+	"fmt"
 	"slices"
-	"testing/synctest"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/rebalance"
 )
 
 // Bounds at the end of a run.
 const (
-	longestPause      = 16 // terms
-	longestMovesPause = 65
-	retriedElsewhere  = 8 // terms after a worker's pause in which a task that failed there is not tried
-	settleTerms       = 4 // terms after all consequences of faults
+	settleTerms = 4  // terms that change something, apart from those that pauses and a budget of moves need
+	waitsMost   = 60 // terms in a row that wait for workers to answer or to be lost
+	idleTerms   = 25 // terms a minute apart that change nothing although something is to be done
 )
 
 // settleDown ends the faults, the lasting ones last, waits until their consequences
 // have ended, and checks that the cluster converges.
 func (w *world) settleDown() {
 	last := w.stopFaults()
-	if last == nil || w.violated() {
+	if w.violated() {
 		return
 	}
 	w.advance(nil, w.aftermath())
@@ -30,58 +32,25 @@ func (w *world) settleDown() {
 		if w.checkLasting(last); w.violated() {
 			return
 		}
-		w.mu.Lock()
 		w.healed = true
 		w.note(worldLane, "the lasting faults have ended")
-		w.mu.Unlock()
 		w.advance(nil, w.aftermath())
 	}
-	ft := finalTerms{w: w, l: last, tick: w.Timeout / 2, slack: 2}
+	ft := finalTerms{w: w, l: last, tick: w.Timeout / 2}
 	ft.next() // it may use earlier answers
-	for idle, most := 0, settleTerms+ft.budgetTerms(); ft.spent < most && idle <= ft.stopsToRetry(); {
-		if ft.next(); w.violated() {
-			return
-		}
-		switch {
-		case ft.waits():
-		case len(last.o.LastPlan().Changes) == 0:
-			idle++
-		default:
-			idle = 0
-			ft.spent++
-		}
-	}
-	w.mu.Lock()
-	w.report.TermsToSettle = max(w.report.TermsToSettle, ft.spent)
-	w.mu.Unlock()
-	ft.check()
-	for ft.next(); ft.waitsForWorkers(); {
-		ft.next()
-	}
-	if changes := last.o.LastPlan().Changes; len(changes) > 0 {
-		ft.fail("the cluster had converged, and the next term planned %v %s from %q to %q",
-			changes[0].Kind, changes[0].Task, changes[0].From, changes[0].To)
-	}
-	if err := last.o.LastPlan().Stats.Err; err != nil && !ft.silent() {
-		ft.fail("the cluster had converged, and the next term failed: %v", err)
+	if ft.converge() && ft.runTerm() {
+		ft.checkQuiet()
 	}
 }
 
 // stopFaults ends all but the lasting faults, and returns the last leader. From now
 // on the simulator runs each of its terms.
 func (w *world) stopFaults() *leader {
-	w.mu.Lock()
 	w.settling = true
-	for _, m := range w.workers {
-		m.network, m.latency = connected, 0
-	}
 	w.note(worldLane, "the faults that do not last have ended")
-	w.mu.Unlock()
 	rnd := newRandom(w.seed, "calm")
 	for _, name := range w.names {
 		m := w.workers[name]
-		m.pathEnds++
-		m.slowEnds++
 		if m.coordinator != connected {
 			w.reconnect(m)
 		}
@@ -90,13 +59,9 @@ func (w *world) stopFaults() *leader {
 		}
 	}
 	last := w.leader()
-	w.mu.Lock()
-	last.isolated = false
-	fresh := last.retiring
-	w.mu.Unlock()
 	for _, l := range w.leaders {
-		if l == last && !fresh {
-			l.pause()
+		if l == last && !l.retiring {
+			l.end(errPaused)
 		} else {
 			l.end(orchestrator.ErrDeposed)
 		}
@@ -104,13 +69,11 @@ func (w *world) stopFaults() *leader {
 	for _, l := range w.leaders {
 		w.advance(l.done, time.Hour)
 	}
-	if !fresh {
+	if last.paused {
 		return last
 	}
 	next := w.elect()
-	if next != nil {
-		next.paused = true
-	}
+	next.paused = true
 	return next
 }
 
@@ -118,28 +81,21 @@ func (w *world) stopFaults() *leader {
 // way to a leader, and leases.
 func (w *world) aftermath() time.Duration {
 	most := (longestLate+longestStop+1)*w.Timeout + w.delay
-	if w.hasLeases() {
+	if w.hold {
 		most += w.lease + w.margin + w.delay
 	}
 	return most
 }
 
-// finalTerms are the last terms of a run.
+// finalTerms are the last terms of a run, in which no fault begins.
 type finalTerms struct {
-	w *world
-	l *leader
-	// spent counts the terms that changed something when there was nothing to wait
-	// for. waitedForLoss counts the terms with a worker still to be declared lost, and
-	// waitedForPause those with a pause.
-	spent, waitedForLoss, waitedForPause int
-	// waitedForEvictions counts the terms that held evictions.
-	waitedForEvictions int
-	// unheard counts, by worker, the consecutive terms in which it could answer but was
-	// not heard.
-	unheard map[string]int
-	paused  bool // something paused after the last term
-	tick    time.Duration
-	slack   int // extra terms that a worker may take to answer
+	w      *world
+	l      *leader
+	tick   time.Duration
+	waited int // terms in a row that did not count
+	terms  int // those that did
+	// missing is for how many terms in a row each healthy task has been missing.
+	missing map[string]int
 }
 
 // next runs a term, tick after the previous one.
@@ -153,197 +109,271 @@ func (ft *finalTerms) next() {
 	go func() {
 		defer close(ended)
 		defer ft.l.recoverPanic()
-		loopLane(ft.l.number).await()
+		loopLane(ft.l.number).wait()
 		ft.l.predict()
-		_ = ft.l.o.NextTerm(w.context())
+		_ = ft.l.o.NextTerm(context.Background())
 	}()
 	w.advance(ended, time.Hour)
 	if w.violated() {
-		<-ended
-		return
-	}
-	if w.census != nil {
-		synctest.Wait()
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.countGoroutines(ft.l, ft.l.o.LastPlan().Stats.Term, 0)
+		w.unlocked(func() { <-ended })
 	}
 }
 
-// waits reports whether the last term had to wait for a worker or for the end of a
-// pause.
+// waits reports whether the last term is one that does not count: some worker could answer and
+// was not heard, or has ended and is not lost yet. It waits for the latter. It fails the run
+// if that takes too long.
 func (ft *finalTerms) waits() bool {
-	return ft.waitsForWorkers() || ft.waitsForPauses() || ft.waitsForEvictions()
-}
-
-// waitsForWorkers reports whether some worker is still to be listed or to be
-// declared lost. It waits as long as the latter takes, and fails the run if either
-// takes too long.
-func (ft *finalTerms) waitsForWorkers() bool {
-	w := ft.w
-	inTurn := ft.slack*w.rounds() + 2 + len(w.members)/w.Concurrency // a term lists Concurrency silent workers
-	late := make(map[string]bool)
-	for _, row := range ft.l.o.LastPlan().Workers {
-		late[row.Name] = row.Late && (w.healed || len(w.lasting) == 0) // otherwise some are often late
-	}
-	unheard, silent := make(map[string]int), ""
+	w, unheard, dead := ft.w, "", ""
 	for _, state := range ft.l.o.LastActual() {
-		alive := w.workers[state.Name].alive
-		if alive && (late[state.Name] || state.State != orchestrator.Answering) {
-			unheard[state.Name] = ft.unheard[state.Name] + 1
-			if n := unheard[state.Name]; n > inTurn {
-				ft.fail("%s could answer for %d terms, and was not heard", state.Name, n)
-			}
-		}
-		if !alive && state.State == orchestrator.Silent {
-			silent = state.Name
+		switch alive := w.workers[state.Name].alive; {
+		case alive && state.State != orchestrator.Answering:
+			unheard = state.Name
+		case !alive && state.State == orchestrator.Silent:
+			dead = state.Name
 		}
 	}
-	ft.unheard = unheard
-	if len(unheard) > 0 && (w.slowLists == 0 || w.healed) { // in a slow fleet some worker is often late
-		return true
+	if unheard+dead == "" || w.violated() {
+		ft.waited = 0
+		return false
 	}
-	if silent != "" {
-		if ft.waitedForLoss++; ft.waitedForLoss > inTurn+2 {
-			ft.fail("%s has ended, and is still not declared lost", silent)
-		}
-		w.advance(nil, ft.untilLost())
-		return true
+	if ft.waited++; ft.waited > waitsMost+len(w.members)/w.Concurrency { // a term lists Concurrency silent workers
+		ft.fail(Converged, "for %d terms %q could answer and was not heard, or %q had ended and was not lost", ft.waited, unheard, dead)
 	}
-	return false
-}
-
-// untilLost returns the time until the workers that have ended may be declared lost:
-// until their grace periods and any mass loss have ended.
-func (ft *finalTerms) untilLost() time.Duration {
-	w := ft.w
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	belief := &ft.l.belief
-	until := time.Now()
-	for _, wb := range belief.workers {
-		if wb.state != orchestrator.Silent {
-			continue
-		}
-		for _, end := range []time.Time{wb.lastAnswer.Add(w.Grace), belief.holdEnds(&w.setup)} {
-			if end.After(until) {
-				until = end
-			}
-		}
-	}
-	return time.Until(until)
-}
-
-// waitsForPauses reports whether something pauses or did so in the previous term. All pauses
-// must end, because nothing fails any more. One more term may be needed after a
-// pause, because a paused task may wait for a term whose number is a multiple of its
-// pause. A quarantined worker also needs one: it gains one task in one term and its
-// share in the next.
-func (ft *finalTerms) waitsForPauses() bool {
-	plan := ft.l.o.LastPlan()
-	over := func(p orchestrator.Pause[string, string]) bool {
-		if p.Kind == orchestrator.PauseWorker {
-			return p.Until+retriedElsewhere <= plan.Stats.Term.Number
-		}
-		return p.Until <= plan.Stats.Term.Number && !ft.isWantedStop(p)
-	}
-	paused := slices.DeleteFunc(slices.Clone(plan.Paused), over)
-	before := ft.paused
-	ft.paused = len(paused) > 0
-	if !ft.paused {
-		return before
-	}
-	if ft.waitedForPause++; ft.waitedForPause > 4*longestPause {
-		p := paused[0]
-		ft.fail("nothing fails, and something has paused for %d terms: %s of %q, %q until term %d", ft.waitedForPause, p.Kind, p.Worker, p.Task, p.Until)
+	if dead != "" {
+		w.advance(nil, w.Grace+time.Minute)
 	}
 	return true
 }
 
-// stopsToRetry returns the maximum number of terms until each failed stop is tried again.
-// Of several on one worker, one is tried per term.
-func (ft *finalTerms) stopsToRetry() int {
-	stops := 0
-	for _, p := range ft.l.o.LastPlan().Paused {
-		if p.Kind == orchestrator.PauseStop {
-			stops++
+// runTerm runs terms until one counts. It returns false if the run has ended.
+func (ft *finalTerms) runTerm() bool {
+	for ft.next(); ft.waits(); {
+		ft.next()
+	}
+	ft.terms++
+	ft.checkMissing()
+	return !ft.w.violated()
+}
+
+// isCalm reports whether no fault lasts.
+func (ft *finalTerms) isCalm() bool { return ft.w.healed || len(ft.w.lasting) == 0 }
+
+// converge runs terms until nothing is left to do. Terms that change something are few. A
+// term that changes nothing although something is left to do waits for the end of a pause:
+// the next one follows a minute later. converge returns false if the run has ended.
+func (ft *finalTerms) converge() bool {
+	most := settleTerms + ft.moreTerms() + 2*len(ft.l.o.LastPlan().Paused)
+	for spent, idle := 0, 0; ft.runTerm(); {
+		why, mayStay := ft.toDo()
+		switch {
+		case slices.ContainsFunc(ft.l.o.LastPlan().Changes, wasTried):
+			if spent++; spent > most {
+				ft.fail(Converged, "%d terms have changed something since the faults ended: %s", spent, why)
+			}
+		case why == "" || mayStay && idle >= idleTerms:
+			ft.w.report.TermsToSettle = max(ft.w.report.TermsToSettle, spent)
+			return true
+		default:
+			if idle++; idle > idleTerms {
+				ft.fail(Converged, "nothing fails any more, and %d terms have changed nothing, though %s", idle, why)
+			}
+			ft.w.advance(nil, time.Minute)
 		}
 	}
-	return stops
+	return false
 }
 
-// isWantedStop reports whether a pause is that of a stop that is still wanted. Of several
-// on one worker, one is tried per term.
-func (ft *finalTerms) isWantedStop(p orchestrator.Pause[string, string]) bool {
-	runs := ft.w.cluster.Running(p.Task)
-	return p.Kind == orchestrator.PauseStop && slices.Contains(runs, p.Worker) && len(runs) > ft.w.tasks[p.Task].Instances
+// wasTried reports whether a change was begun: a stop that pauses is skipped.
+func wasTried(c orchestrator.Change[string, string]) bool {
+	return c.Outcome != orchestrator.OutcomeSkipped
 }
 
-// budgetTerms returns how many more terms it takes if moves are limited.
-func (ft *finalTerms) budgetTerms() int {
-	if ft.w.maxMoves < 0 {
-		return 0
+// moreTerms returns how many more terms it takes if moves are limited, or if stops do not end: such
+// a stop represents a move for three timeouts, or 30 terms, and only then may the next one begin.
+func (ft *finalTerms) moreTerms() int {
+	w, instances, stuck := ft.w, 0, 0
+	for name, task := range w.tasks {
+		if instances += task.Instances; w.resistanceOf(name) != 0 {
+			stuck++
+		}
 	}
-	instances := 0
-	for _, task := range ft.w.tasks {
-		instances += task.Instances
+	more := 30 * max(0, stuck-1)
+	if w.maxMoves >= 0 {
+		more += 2 * instances / max(w.maxMoves, 1)
 	}
-	return 2 * instances / max(ft.w.maxMoves, 1)
+	return more
 }
 
-func (ft *finalTerms) fail(format string, args ...any) {
-	ft.w.mu.Lock()
-	defer ft.w.mu.Unlock()
-	ft.w.fail(ft.l, ft.l.o.LastPlan().Stats.Term, Converged, format, args...)
+func (ft *finalTerms) fail(broken Invariant, format string, args ...any) {
+	ft.w.fail(ft.l, ft.l.o.LastPlan().Stats.Term, broken, format, args...)
 }
 
-// silent reports whether a member is silent or lost, because its process has ended.
-func (ft *finalTerms) silent() bool {
-	return slices.ContainsFunc(ft.w.members, func(name string) bool { return !ft.w.workers[name].alive })
+// checkQuiet checks that a term after convergence changed nothing, failed only for workers
+// that have ended, and that LastActual says what runs (P6, T11, T12).
+func (ft *finalTerms) checkQuiet() {
+	w, plan := ft.w, ft.l.o.LastPlan()
+	for _, c := range plan.Changes {
+		ft.fail(Converged, "the cluster had converged, and the next term planned %v %s from %q to %q", c.Kind, c.Task, c.From, c.To)
+	}
+	allAlive := true
+	for _, state := range ft.l.o.LastActual() {
+		runs := w.runsOn(state.Name)
+		if listed := slices.Sorted(slices.Values(state.Tasks)); !slices.Equal(runs, listed) {
+			ft.fail(Converged, "%s runs %v, and LastActual has %v", state.Name, runs, listed)
+		}
+		allAlive = allAlive && w.workers[state.Name].alive
+	}
+	if err := plan.Stats.Err; err != nil && allAlive {
+		ft.fail(Converged, "the cluster had converged, and the next term failed: %v", err)
+	}
 }
 
-// check compares what runs with what is wanted.
-func (ft *finalTerms) check() {
+// toDo describes something that is left to do at the end of a run, or returns "". Room for a
+// task that has failed on several workers need not be made, so such a task may be missing.
+// mayStay: it is a move for an even spread among rules, for which the planner may find another
+// spread if the same tasks come in another order.
+func (ft *finalTerms) toDo() (why string, mayStay bool) {
+	w, least, most := ft.w, 1000, 0
+	for _, name := range w.members {
+		runs := w.runsOn(name)
+		for _, task := range runs {
+			if _, expected := w.tasks[task]; !expected {
+				return fmt.Sprintf("%s runs %s, which is not expected", name, task), false
+			}
+		}
+		if ft.isOpen(w.workers[name]) {
+			least, most = min(least, len(runs)), max(most, len(runs))
+		}
+	}
+	if most > least+1 && !w.rules.some() && w.maxMoves != 0 {
+		return fmt.Sprintf("open workers run from %d to %d tasks", least, most), false
+	}
+	moves, isSuspect := rebalance.NoLimit, func(p orchestrator.Pause[string, string]) bool { return p.Kind == orchestrator.PauseTask }
+	if w.maxMoves == 0 || slices.ContainsFunc(ft.l.o.LastPlan().Paused, isSuspect) {
+		moves = 0
+	}
+	for _, d := range ft.due(moves) {
+		return d.String(), w.rules.some() && d.reason == rebalance.Rebalance
+	}
+	return "", false
+}
+
+// isOpen reports whether a worker is healthy and may take tasks.
+func (ft *finalTerms) isOpen(m *member) bool {
 	w := ft.w
-	if w.violated() {
-		return
+	faulty := w.isActive(BrokenWorker, m.name) || w.isActive(HangingWorker, m.name) || w.isActive(SlowLists, m.name)
+	return m.alive && m.registered && !m.draining && !faulty
+}
+
+// openWorkers returns how many workers are open.
+func (ft *finalTerms) openWorkers() (n int) {
+	for _, m := range ft.w.workers {
+		if ft.isOpen(m) {
+			n++
+		}
 	}
-	if w.rules.some() {
-		ft.checkPlaced()
-		return
+	return n
+}
+
+// isHealthy reports whether a task can be started and stopped.
+func (ft *finalTerms) isHealthy(task string) bool {
+	w := ft.w
+	return !w.isActive(PoisonTask, task) && !w.isActive(HangingTask, task) && w.resistanceOf(task) == 0
+}
+
+// due is a change that package rebalance would make for what really runs. from and to are nil
+// if there is no such worker.
+type due struct {
+	reason   rebalance.Reason
+	task     string
+	from, to *member
+}
+
+// String describes the change.
+func (d due) String() string {
+	text := fmt.Sprintf("%s is %v", d.task, d.reason)
+	if d.from != nil {
+		text += ", on " + d.from.name
 	}
-	open, least, most := 0, 0, 0
+	if d.to != nil {
+		text += ", and should run on " + d.to.name
+	}
+	return text
+}
+
+// due returns the changes of healthy tasks that are due on healthy workers, if so many moves
+// are allowed.
+func (ft *finalTerms) due(moves int) (all []due) {
+	workers, pr := ft.problem()
+	pr.MaxMoves = moves
+	var planner rebalance.Planner
+	plan, err := planner.Plan(pr)
+	if err != nil {
+		ft.fail(Converged, "%v", err)
+	}
+	at := func(worker int32) *member {
+		if worker == rebalance.None {
+			return nil
+		}
+		return workers[worker]
+	}
+	names := ft.w.taskNames()
+	for _, c := range plan.Changes {
+		d := due{c.Reason, names[c.Task], at(c.From), at(c.To)}
+		healthy := d.to != nil && ft.isOpen(d.to) && (d.from == nil || d.from.draining || ft.isOpen(d.from))
+		if ft.isHealthy(d.task) && (healthy || d.to == nil && ft.isCalm()) {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// problem returns the planner's problem for what really runs, and its workers. Each worker has
+// a kind of its own, and each task a class. Faulty tasks stay where they are, and faulty
+// workers gain nothing. While faults last, nor do workers with a limit, because a faulty task
+// may have the room.
+func (ft *finalTerms) problem() (workers []*member, pr *rebalance.Problem) {
+	w, names := ft.w, ft.w.taskNames()
+	pr = new(rebalance.Problem)
 	for _, name := range w.members {
 		m := w.workers[name]
-		if !m.alive || m.draining {
+		if !m.alive {
 			continue
 		}
-		load := len(w.cluster.RunsOn(name))
-		if open == 0 || load < least {
-			least = load
+		state := rebalance.Open
+		switch {
+		case m.draining:
+			state = rebalance.Draining
+		case !ft.isOpen(m), m.settings.MaxTasks > 0 && !ft.isCalm():
+			state = rebalance.Quarantined
 		}
-		most = max(most, load)
-		open++
-	}
-	for _, name := range w.taskNames() {
-		want, runs := w.tasks[name].Instances, w.cluster.Running(name)
-		if len(runs) > want || len(runs) < min(want, open) {
-			ft.fail("%s runs on %v; wanted: %d, on %d open workers", name, runs, want, open)
-		}
-	}
-	if w.maxMoves != 0 && most-least > 1 {
-		ft.fail("open workers run from %d to %d tasks", least, most)
-	}
-	for _, name := range w.members {
-		m := w.workers[name]
-		for _, task := range w.cluster.RunsOn(name) {
-			def, expected := w.tasks[task]
-			if !expected {
-				ft.fail("%s runs %s, which is not expected", name, task)
-			}
-			if m.alive && m.draining && def.Instances <= open && w.maxMoves != 0 {
-				ft.fail("%s drains, and still runs %s, of which %d are wanted on %d open workers", name, task, def.Instances, open)
+		var runs, pinned []int32
+		for _, task := range w.runsOn(name) {
+			switch at, expected := slices.BinarySearch(names, task); {
+			case expected && ft.isHealthy(task):
+				runs = append(runs, int32(at))
+			case expected:
+				pinned = append(pinned, int32(at))
 			}
 		}
+		pr.States, pr.Running = append(pr.States, state), append(pr.Running, append(runs, pinned...))
+		pr.Pinned, pr.Kind = append(pr.Pinned, int32(len(pinned))), append(pr.Kind, int32(len(workers)))
+		pr.Share, pr.MaxTasks = append(pr.Share, int32(max(m.settings.Share, 1))), append(pr.MaxTasks, int32(m.settings.MaxTasks))
+		pr.Zone = append(pr.Zone, int32(slices.Index(zoneNames, m.settings.Zone)))
+		workers = append(workers, m)
 	}
+	for i, name := range names {
+		task, may := w.tasks[name], make([]int32, 0, len(workers))
+		for k, m := range workers {
+			if lacking(&m.settings, task.Requires) == "" {
+				may = append(may, int32(k))
+			}
+		}
+		if !ft.isHealthy(name) {
+			task.Instances = len(w.cluster.Running(name))
+		}
+		pr.Want, pr.MaxPerZone = append(pr.Want, int32(task.Instances)), append(pr.MaxPerZone, int32(task.MaxPerZone))
+		pr.Class, pr.May = append(pr.Class, int32(i)), append(pr.May, may)
+	}
+	return workers, pr
 }

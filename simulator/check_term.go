@@ -1,10 +1,9 @@
 package simulator
 
-// The review of a term. When the term has ended, the leader's calls and their
-// answers are processed in order and compared with the term's results.
+// The review of a term: when it has ended, its calls and its results are compared with what
+// users are promised, and with what Plan has said.
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -14,6 +13,23 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
+// review holds the data of one term's review.
+type review struct {
+	w     *world
+	l     *leader
+	stats orchestrator.TermStats
+	view  view // what the term expects
+	plan  orchestrator.Plan[string, string]
+	whole bool    // the term has made a plan
+	own   []*call // the calls of this term, in the order of sending
+
+	began, listed, ended time.Time
+}
+
+// massLossHold is the longest time for which a mass loss prevents workers from being
+// declared lost.
+const massLossHold = 5 * time.Minute
+
 // checkTerm checks a term. It is called at the end of each term, in its goroutine.
 func (l *leader) checkTerm(stats orchestrator.TermStats) {
 	w := l.w
@@ -22,408 +38,323 @@ func (l *leader) checkTerm(stats orchestrator.TermStats) {
 	if w.violation != nil {
 		return
 	}
+	var failures *orchestrator.TermError
 	r := &review{
-		w: w, l: l, stats: stats, began: stats.Start, listed: stats.Start.Add(stats.Listing), ended: time.Now(),
-		view: l.viewAt(stats.Start), plan: l.o.LastPlan(), events: l.callEvents(),
-		reportedCopies: make(map[string]int), answeringCopies: make(map[string]int),
-		stopped: make(map[writeKey]bool), started: make(map[writeKey]bool),
-		refused: make(map[writeKey]bool), sent: make(map[writeKey]bool),
-		listedOn: make(map[string]map[string]bool), listedCopies: make(map[string]int), frozenCopies: make(map[string]int),
-		lostTasks: make(map[string]bool),
+		w: w, l: l, stats: stats, view: l.expected, plan: l.o.LastPlan(),
+		whole: stats.Err == nil || errors.As(stats.Err, &failures),
+		began: stats.Start, listed: stats.Start.Add(stats.Listing), ended: time.Now(),
+	}
+	if l.term != stats.Term.Number { // it called no worker
+		r.view = l.view
+	}
+	for _, c := range l.calls {
+		if c.term.Number == stats.Term.Number {
+			r.own = append(r.own, c)
+		}
 	}
 	r.transcribe()
 	r.check()
-	l.dropOld(stats.Start)
-	l.reviewed = stats.Term.Number
-	if w.report.Terms++; w.report.Terms == w.terms {
+	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool {
+		return !c.returned.IsZero() && (c.op != orchestrator.OpList || r.knows(c))
+	})
+	l.reviewed, l.wasWhole = stats.Term.Number, r.whole
+	if w.report.Terms++; w.report.Terms == w.Terms {
 		close(w.termsDone)
 	}
-	w.explainOverlaps()
+	w.judgeStarts(false)
 }
 
-// dropOld drops what no later review needs.
-func (l *leader) dropOld(before time.Time) {
-	for len(l.views) > 1 && !l.views[1].at.After(before) {
-		l.views = l.views[1:]
+func (r *review) check() {
+	r.checkDuration()
+	r.hear()
+	r.checkWrites()
+	if r.whole {
+		r.checkLost()
+		r.checkStops()
+		r.checkMoves()
+		r.checkPredicted()
 	}
-	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool { return c.processed })
-}
-
-// callEvent is the sending or the return of a call.
-type callEvent struct {
-	at   time.Time
-	back bool
-	call *call
-}
-
-// callEvents returns the events of the term in order. At the same instant, returns
-// precede sends.
-func (l *leader) callEvents() []callEvent {
-	var events []callEvent
-	for _, c := range l.calls {
-		if c.term.Number > l.reviewed {
-			events = append(events, callEvent{c.sent, false, c})
-		}
-		if !c.returned.IsZero() {
-			events = append(events, callEvent{c.returned, true, c})
+	for _, s := range r.w.pending {
+		if s.leader == r.l && s.term == r.stats.Term.Number {
+			r.w.judgeRules(s)
 		}
 	}
-	slices.SortStableFunc(events, func(a, b callEvent) int {
-		if n := a.at.Compare(b.at); n != 0 {
-			return n
-		}
-		if a.back != b.back {
-			if a.back {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Or(cmp.Compare(a.call.worker, b.call.worker), cmp.Compare(a.call.place, b.call.place), cmp.Compare(a.call.task, b.call.task))
-	})
-	return events
-}
-
-// review holds the data of one term's review.
-type review struct {
-	w      *world
-	l      *leader
-	stats  orchestrator.TermStats
-	view   view // what the term expects
-	plan   orchestrator.Plan[string, string]
-	events []callEvent
-	calls  []*call // of this term; see own
-
-	began, listed, ended time.Time
-	adopted              bool // adopt has run
-	listingApplied       bool // applyListing has run
-
-	awaited []*workerBelief // the workers for which the listing waits
-	limit   time.Duration   // when the listing continues without the rest; 0: only after the timeout
-
-	// The beliefs on which the plan is based. Numbers of copies are by task.
-	neverAnswered   *workerBelief              // see belief.neverAnswered
-	listedOn        map[string]map[string]bool // by answering worker: the tasks that it lists
-	listedCopies    map[string]int             // listed by answering workers
-	answeringCopies map[string]int             // that answering workers may run
-	frozenCopies    map[string]int             // that silent and late workers may run
-	reportedCopies  map[string]int             // that workers may run that are not lost
-	lostTasks       map[string]bool            // the tasks of workers declared lost in this term
-	healthy         map[string]bool            // tasks of which no start has failed since the last that succeeded
-	someOpen        bool                       // some open worker is not quarantined
-
-	// The writes of this term. stopped, started and refused hold those answered in
-	// time: refused means certainly not started.
-	sent, stopped, started, refused map[writeKey]bool
-	timedOut                        map[string]time.Time // by worker: when a write first timed out
-	moving                          map[string]bool      // tasks with a write that was sent in time
-	moves                           []move               // the moves that have begun
-	moved                           int                  // number of healthy tasks that the plan moves
-	deposed                         *call                // the call that reported a higher epoch
-}
-
-// writeKey is a task and a worker.
-type writeKey struct{ task, worker string }
-
-// startKey is a start in one of a leader's terms.
-type startKey struct {
-	term uint64
-	writeKey
 }
 
 func (r *review) fail(broken Invariant, format string, args ...any) {
 	r.w.fail(r.l, r.stats.Term, broken, format, args...)
 }
 
-// incomplete reports whether the term ended before it had a plan.
-func (r *review) incomplete() bool {
-	var whole *orchestrator.TermError
-	return r.stats.Err != nil && !errors.As(r.stats.Err, &whole)
-}
-
-func (r *review) check() {
-	if took := r.ended.Sub(r.began); took > 5*r.w.Timeout {
-		r.fail(Bounded, "the term took %v, which is more than five times %v", took, r.w.Timeout)
-	} else {
-		r.w.report.LongestTerm = max(r.w.report.LongestTerm, float64(took)/float64(r.w.Timeout))
-	}
-	r.recordTimeouts()
-	for _, e := range r.events {
-		if !e.at.Before(r.began) {
-			r.adopt()
-		}
-		if e.at.After(r.listed) || !e.back && e.call.op != orchestrator.OpList {
-			r.applyListing()
-		}
-		r.process(e)
-	}
-	r.adopt()
-	r.applyListing()
-	r.checkRecorded()
-	r.checkPlan()
-	r.checkPlacement()
-	r.checkPrompt()
-	r.checkPredicted()
-	r.checkStops()
-	r.checkBudget()
-	// There may be more goroutines than calls in flight: those of calls that return
-	// at this instant, and a few of each leader.
-	r.w.countGoroutines(r.l, r.stats.Term, len(r.w.names)+4*len(r.w.leaders))
-	r.checkGiveBacks()
-	r.checkFollowUps()
-	r.checkFailures()
-	r.checkAborts()
-	r.checkPauses()
-	if r.deposed != nil && !errors.Is(r.stats.Err, orchestrator.ErrDeposed) {
-		r.fail(Deposed, "%s reported a higher epoch, and the term returned: %s", r.deposed.worker, answerText(r.stats.Err))
-	}
-}
-
-// own returns the calls of this term.
-func (r *review) own() []*call {
-	if r.calls == nil {
-		for _, c := range r.l.calls {
-			if c.term.Number == r.stats.Term.Number {
-				r.calls = append(r.calls, c)
-			}
-		}
-	}
-	return r.calls
-}
-
 // transcribe adds the term's results to the transcript.
 func (r *review) transcribe() {
-	if r.w.Transcript == nil {
-		return
-	}
 	lane := loopLane(r.l.number)
 	for _, c := range r.plan.Changes {
 		r.w.note(lane, "  term %d: %v %s, from %q to %q: %s", r.stats.Term.Number, c.Kind, c.Task, c.From, c.To, c.Outcome)
 	}
-	for _, p := range r.plan.Paused {
-		r.w.note(lane, "  term %d: %s of %q on %q pauses until term %d, after %d failures", r.stats.Term.Number, p.Kind, p.Task, p.Worker, p.Until, p.Failures)
-	}
-	for _, p := range r.plan.Waiting {
-		r.w.note(lane, "  term %d: %d of %s wait, %q: %s", r.stats.Term.Number, p.Instances, p.Task, p.Worker, p.Reason)
-	}
+	r.w.note(lane, "  term %d: pauses %+v", r.stats.Term.Number, r.plan.Paused)
 	r.w.note(lane, "leader %d has ended term %d after %v: %v", r.l.number, r.stats.Term.Number,
-		r.ended.Sub(r.began), answerText(r.stats.Err))
+		r.ended.Sub(r.began), r.stats.Err)
 }
 
-// adopt runs when the term adopts the members and the late answers.
-func (r *review) adopt() {
-	if r.adopted {
+// checkDuration checks that a term takes at most five timeouts, its listing one, and that a
+// few slow workers do not make the listing long (T3): if half of the workers answer soon,
+// all of which were in time in the last term, the listing takes at most four times as long
+// as these, or a tenth of the timeout.
+func (r *review) checkDuration() {
+	timeout := r.w.Timeout
+	took := r.ended.Sub(r.began)
+	r.w.report.LongestTerm = max(r.w.report.LongestTerm, float64(took)/float64(timeout))
+	if took > 5*timeout || r.stats.Listing > timeout {
+		r.fail(Bounded, "the term took %v, and its listing %v; the timeout is %v", took, r.stats.Listing, timeout)
+	}
+	if !r.whole || !r.l.wasWhole {
 		return
 	}
-	r.adopted = true
-	for _, wb := range r.l.belief.workers {
-		if p := r.view.worker(wb.name); p == nil || p.serial != wb.serial {
-			r.l.recordLost(wb)
-			r.l.forgetPauses(wb.name, r.view.tasks)
-			for task := range wb.mayRun {
-				r.l.departures[task] = r.l.removedAt(wb)
-			}
+	var answers []time.Duration
+	for _, c := range r.own {
+		known := r.l.contacts[c.worker]
+		if c.op == orchestrator.OpList && c.err == nil && !c.returned.IsZero() &&
+			known != nil && known.session == c.session && known.answered == r.l.reviewed && known.inTime {
+			answers = append(answers, c.returned.Sub(r.began))
 		}
 	}
-	r.l.forgetPauses("", r.view.tasks)
-	r.l.belief.begin(r.view, r.began, &r.w.setup, r.busy)
-	r.await()
-}
-
-// busy reports whether a call to a worker was under way when the term began.
-func (r *review) busy(worker string) bool {
-	return slices.ContainsFunc(r.l.calls, func(c *call) bool { return c.worker == worker && c.underWay(r.began) })
-}
-
-// process processes one event.
-func (r *review) process(e callEvent) {
-	c := e.call
-	if e.back {
-		r.recordDeposition(c)
-	}
-	wb := r.workerBelief(c)
-	if wb == nil { // its worker was removed
-		c.processed = e.back
+	half := (len(r.view.workers) + 1) / 2
+	if half == 0 || len(answers) < half {
 		return
 	}
-	own := c.term.Number == r.stats.Term.Number
-	switch {
-	case !e.back && c.op == orchestrator.OpAdd:
-		r.checkSent(c)
-		r.checkStart(c, wb)
-		r.checkRole(c)
-		r.sent[writeKey{c.task, c.worker}] = true
-		wb.start(c.task)
-	case !e.back && c.op == orchestrator.OpRemove:
-		r.checkSent(c)
-		r.checkStop(c)
-		r.checkRole(c)
-	case !e.back:
-	case c.op != orchestrator.OpList:
-		c.processed = true
-		inTime := own && !c.returned.After(c.deadline)
-		if inTime {
-			wb.acknowledge(c)
-			r.recordAnswer(c)
-		}
-	case c.err != nil:
-		c.processed = true
-		wb.lastMissed = e.at
-		wb.cancelled = wb.cancelled || c.cut || r.l.cutOff(c.err)
-		// A term that is cut short cancels its calls, which proves nothing about a
-		// worker.
-		if own && !e.at.After(r.listed) && !r.incomplete() {
-			wb.lastMissed, wb.awaited, wb.certainlyMissed, wb.failed = r.listed, false, true, true
-		}
-	case own && r.inTime(c):
-		wb.applyAnswer(c)
-	default: // for the next term
-		c.processed = true
-		if wb.lateAnswer == nil || wb.lateAnswer.term.Number < c.term.Number {
-			wb.lateAnswer = c
-		}
+	slices.Sort(answers)
+	if most := max(4*answers[half-1], timeout/10); r.stats.Listing > most+timeout/1000 {
+		r.fail(ListingBounded, "the listing took %v, though half of %d workers answered within %v", r.stats.Listing, len(r.view.workers), answers[half-1])
 	}
 }
 
-// recordAnswer records the answer to a write of this term.
-func (r *review) recordAnswer(c *call) {
-	key := writeKey{c.task, c.worker}
-	switch {
-	case c.err == nil && c.op == orchestrator.OpRemove:
-		r.stopped[key] = true
-	case c.err == nil:
-		r.started[key] = true
-	case c.op == orchestrator.OpAdd && certainlyNot(c.err):
-		r.refused[key] = true
-	}
-}
-
-// inTime reports whether the term has used an answer to List. For a term that was
-// cut short, only LastActual shows it.
-func (r *review) inTime(c *call) bool {
-	if r.incomplete() || c.returned.Equal(r.listed) { // at that instant either is right
-		for _, state := range r.l.o.LastActual() {
-			if state.Name == c.worker {
-				return state.LastAnswer.Equal(c.returned)
-			}
-		}
-	}
-	return !c.returned.After(r.listed)
-}
-
-// workerBelief returns what the leader believes of the worker that a call was meant for,
-// or nil if the worker has been removed.
-func (r *review) workerBelief(c *call) *workerBelief {
-	if wb := r.l.belief.workers[c.worker]; wb != nil && wb.serial == c.serial {
-		return wb
-	}
-	return nil
-}
-
-// recordDeposition records a worker's report of a higher epoch, no matter how late it is.
-func (r *review) recordDeposition(c *call) {
-	if r.deposed == nil && errors.Is(c.err, orchestrator.ErrDeposed) {
-		r.deposed = c
-	}
-}
-
-// checkRecorded compares LastActual with what workers have listed and acknowledged.
-func (r *review) checkRecorded() {
-	actual := r.l.o.LastActual()
-	if len(actual) != len(r.l.belief.workers) {
-		r.fail(Recorded, "LastActual has %d workers, want %d", len(actual), len(r.l.belief.workers))
-	}
-	for _, state := range actual {
-		wb := r.l.belief.workers[state.Name]
-		if wb == nil {
-			continue // reported already
-		}
-		want := slices.Sorted(maps.Keys(wb.reported))
-		if wb.state == orchestrator.Lost {
-			want = nil
-		}
-		got := slices.Sorted(slices.Values(state.Tasks))
-		if !slices.Equal(want, got) {
-			r.fail(Recorded, "%s has listed and acknowledged %v, and LastActual has %v", state.Name, want, got)
-		}
-	}
-}
-
-// checkAborts checks that the term of a deposed leader ends immediately with all its
-// calls, and that no call is cancelled for any other reason.
-func (r *review) checkAborts() {
-	at, why := r.deposedAt()
-	if why == "" {
-		for _, c := range r.own() {
-			if c.op != orchestrator.OpList && r.l.cutOff(c.err) {
-				r.fail(Cancelled, "%v %s %s was cancelled after %v, and its leader was not deposed", c.op, c.task, c.worker, c.returned.Sub(c.sent))
-			}
-		}
-		return
-	}
-	if at.Before(r.listed) {
-		return // the leader could not know before its calls had returned
-	}
-	if r.ended.After(at) {
-		r.fail(Deposed, "the term lasted %v longer after %s", r.ended.Sub(at), why)
-	}
-	for _, c := range r.own() {
-		if c.op != orchestrator.OpList && (c.returned.IsZero() || c.returned.After(at)) && !c.cancelled() {
-			r.fail(Deposed, "%v %s %s was not cancelled after %s", c.op, c.task, c.worker, why)
-		}
-	}
-}
-
-// cutOff reports whether an error results from the end of the leader's context. For
-// a crashed leader, only context.Canceled counts, because its cause is also the
-// error of all its calls.
-func (l *leader) cutOff(err error) bool {
-	return errors.Is(err, context.Canceled) || l.cause != nil && !l.crashed && errors.Is(err, l.cause)
-}
-
-// deposedAt returns when the leader learned during the term that it is deposed, and
-// how.
-func (r *review) deposedAt() (at time.Time, why string) {
-	if d := r.deposed; d != nil {
-		at, why = d.returned, d.worker+" had reported a higher epoch"
-	}
-	l := r.l
-	if errors.Is(l.cause, orchestrator.ErrDeposed) && !l.ended.After(r.ended) && (why == "" || l.ended.Before(at)) {
-		at, why = l.ended, "its context had ended, because it is deposed"
-	}
-	return at, why
-}
-
-// checkPrompt checks that the term began soon after the earliest change that the
-// previous term did not know: soon after both the change and the end of that term.
-func (r *review) checkPrompt() {
-	l := r.l
-	last := l.lastTerm
-	l.lastTerm = span{since: r.began, until: r.ended}
-	if !r.w.usesRun || last.since.IsZero() || l.paused {
-		return
-	}
-	for _, v := range l.views {
-		if !v.changed || !v.at.After(last.since) || v.at.After(r.began) {
+// checkWrites checks that each write belongs to a change of the plan, and that it went to a
+// worker that had answered in this term (T4).
+func (r *review) checkWrites() {
+	for _, c := range r.own {
+		if c.op == orchestrator.OpList {
 			continue
 		}
-		due := v.at
-		if last.until.After(due) {
-			due = last.until
+		change, back := r.changeOf(c)
+		if c.op == orchestrator.OpAdd {
+			o := r.l.orders[orderKey{c.term.Number, c.task, c.worker}]
+			o.change, o.back = change, back
 		}
-		if wait := r.began.Sub(due); wait > 26*settle {
-			r.fail(Prompt, "a change arrived %v before the term, and for the last %v of it no term was under way", r.began.Sub(v.at), wait)
+		if change == nil {
+			r.fail(Planned, "%v %s %s was sent, without such a change in the plan", c.op, c.task, c.worker)
 		}
-		return
+		if known := r.l.contacts[c.worker]; known == nil || known.session != c.session || known.answered != r.stats.Term.Number {
+			r.fail(Conservative, "%v %s %s was sent, and the worker had not answered in this term", c.op, c.task, c.worker)
+		}
 	}
 }
 
-// runTicker makes a leader use Run, and checks the result of Run.
-func (l *leader) runTicker(ctx context.Context) {
-	<-time.After(loopLane(l.number).after(0))
-	err := l.o.Run(ctx, roundDown(l.w.every))
-	if want := context.Cause(ctx); want != nil && !errors.Is(err, want) || want == nil && !errors.Is(err, orchestrator.ErrDeposed) {
-		l.w.mu.Lock()
-		defer l.w.mu.Unlock()
-		l.w.fail(l, orchestrator.Term{}, Prompt, "Run returned %v, and its context ended with %v", err, want)
+// changeOf returns the change that a write belongs to, or nil. back: the write starts a task
+// again that a move has stopped.
+func (r *review) changeOf(c *call) (change *orchestrator.Change[string, string], back bool) {
+	for i := range r.plan.Changes {
+		p := &r.plan.Changes[i]
+		switch {
+		case p.Task != c.task:
+		case c.op == orchestrator.OpAdd && p.Kind.Op != orchestrator.Stop && p.To == c.worker,
+			c.op == orchestrator.OpRemove && p.Kind.Op != orchestrator.Start && p.From == c.worker:
+			return p, false
+		case p.Kind.Op == orchestrator.Move && p.From == c.worker:
+			change, back = p, true
+		}
 	}
+	return change, back
+}
+
+// checkLost checks that no worker is declared lost before its grace period has ended or
+// during a mass loss (T4, T5).
+func (r *review) checkLost() {
+	l, w, members, silent := r.l, r.w, 0, 0
+	states := l.o.LastActual()
+	for _, state := range states {
+		if known := l.contacts[state.Name]; known != nil && !known.lost {
+			members++
+			if state.State != orchestrator.Answering {
+				silent++
+			}
+		}
+	}
+	mass := members >= 3 && float64(silent) > w.maxLoss*float64(members)
+	switch {
+	case mass && l.massSince.IsZero():
+		l.massSince = r.listed
+	case silent == 0:
+		l.massSince = time.Time{}
+	}
+	for _, state := range states {
+		known := l.contacts[state.Name]
+		if known == nil || known.lost || state.State != orchestrator.Lost {
+			continue
+		}
+		if w.hold || r.listed.Sub(known.since) < w.Grace || mass && w.Grace > 0 && r.listed.Sub(l.massSince) < massLossHold {
+			r.fail(LossAccurate, "%s answered %v ago and is lost; the grace period is %v, and %d of %d workers are silent",
+				state.Name, r.listed.Sub(known.since), w.Grace, silent, members)
+		}
+		known.lost = true
+		w.forget(state.Name, "", UnfencedLost)
+	}
+}
+
+// checkStops checks that enough answering copies of each task remain after surplus copies
+// have stopped (P4).
+func (r *review) checkStops() {
+	stops := make(map[string]int)
+	for i := range r.plan.Changes {
+		if p := &r.plan.Changes[i]; p.Kind.Op == orchestrator.Stop {
+			stops[p.Task]++
+		}
+	}
+	for task, n := range stops {
+		listed := 0
+		for _, known := range r.l.contacts {
+			if known.answered == r.stats.Term.Number && slices.Contains(known.tasks, task) {
+				listed++
+			}
+		}
+		if want := r.view.tasks[task].Instances; listed-n < min(want, listed) {
+			r.fail(Kept, "%s ran on %d answering workers, and was stopped on %d of them; wanted: %d", task, listed, n, want)
+		}
+	}
+}
+
+// checkMoves checks that no move leaves its task stopped without need (T8). The second half
+// follows the acknowledged first. If the task was stopped and certainly not started, it is
+// given back, unless three timeouts had passed by then or the leader is deposed.
+func (r *review) checkMoves() {
+	deposed := errors.Is(r.stats.Err, orchestrator.ErrDeposed) || errors.Is(r.l.cause, orchestrator.ErrDeposed)
+	inTime := !deposed && r.ended.Before(r.listed.Add(3*r.w.Timeout))
+	sent := func(op orchestrator.Op, task, worker string) *call {
+		for _, c := range r.own {
+			if c.op == op && c.task == task && c.worker == worker {
+				return c
+			}
+		}
+		return nil
+	}
+	for i := range r.plan.Changes {
+		p := &r.plan.Changes[i]
+		if p.Kind.Op != orchestrator.Move {
+			continue
+		}
+		stop, begin := sent(orchestrator.OpRemove, p.Task, p.From), sent(orchestrator.OpAdd, p.Task, p.To)
+		if stop != nil && begin != nil {
+			first, second := stop, begin
+			if begin.sent.Before(stop.sent) {
+				first, second = begin, stop
+			}
+			if !first.answered(second.sent) || first.err != nil {
+				r.fail(Kept, "%v %s %s was sent, and %v on %s had not been acknowledged", second.op, p.Task, second.worker, first.op, first.worker)
+			}
+		}
+		stranded := stop != nil && stop.err == nil && stop.answered(r.ended) && (begin == nil || begin.refused())
+		if stranded && inTime && sent(orchestrator.OpAdd, p.Task, p.From) == nil {
+			r.fail(Kept, "%s was stopped on %s, certainly not started on %s, and not given back", p.Task, p.From, p.To)
+		}
+	}
+}
+
+// prediction is the result of Plan, and its inputs.
+type prediction struct {
+	plan    orchestrator.Plan[string, string]
+	pauses  bool                // something paused in the last term
+	view    time.Time           // when the latest change arrived
+	answers map[string][]string // by worker: the answer that the leader would know already
+}
+
+// predict calls Plan before a drawn subset of terms. The review of the term uses the result.
+// Plan must take no time, call no worker and change nothing.
+func (l *leader) predict() {
+	w := l.w
+	rnd := newRandom(w.seed, "plan", uint64(l.number), uint64(time.Since(w.began)))
+	if !w.callsPlan || !rnd.chance(0.3) {
+		return
+	}
+	before, began := l.o.LastPlan().Stats.Term, time.Now()
+	w.mu.Lock()
+	l.isPlanning = true
+	f := &prediction{view: l.view.at, pauses: len(l.o.LastPlan().Paused) > 0, answers: make(map[string][]string)}
+	for _, state := range l.o.LastActual() {
+		if known := l.contacts[state.Name]; state.State == orchestrator.Answering && known != nil && known.session == l.sessions[state.Name] {
+			f.answers[state.Name] = state.Tasks
+		}
+	}
+	w.mu.Unlock()
+	var err error
+	f.plan, err = l.o.Plan(orchestrator.Hypothesis[string, string]{})
+	after := l.o.LastPlan().Stats.Term
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l.isPlanning = false
+	w.report.Plans++
+	w.note(loopLane(l.number), "leader %d plans %d changes: %v", l.number, len(f.plan.Changes), err)
+	took, refused := time.Since(began), err != nil && before.Number == 0 && errors.Is(err, orchestrator.ErrNoTerm)
+	if after != before || took > 0 || err != nil && !refused || err == nil && before.Number == 0 {
+		w.fail(l, before, Predicted, "Plan took %v and returned: %v; LastPlan was of %v before, and of %v after", took, err, before, after)
+	}
+	if err == nil {
+		l.predicted = f
+	}
+}
+
+// checkPredicted checks that the term has done what Plan returned just before, if all
+// workers answered as the leader expected then, and no pause has ended since.
+func (r *review) checkPredicted() {
+	f := r.l.predicted
+	r.l.predicted = nil
+	if f == nil || !r.view.at.Equal(f.view) {
+		return
+	}
+	for _, p := range r.view.workers {
+		known := r.l.contacts[p.name]
+		answer, ok := f.answers[p.name]
+		if !ok || known.answered != r.stats.Term.Number || known.asked.Before(r.began) || !slices.Equal(known.tasks, answer) {
+			return
+		}
+	}
+	if f.pauses && r.listed.After(r.l.elected.Add(r.w.maxPause)) || r.w.rules.some() {
+		return // a pause may have ended, or evictions may have been held long enough
+	}
+	r.w.report.PlansCompared++
+	did, predicted := r.plan.Changes, f.plan.Changes
+	if !slices.EqualFunc(did, predicted, func(a, b orchestrator.Change[string, string]) bool {
+		return a.Kind.Op == b.Kind.Op && a.Task == b.Task && a.From == b.From && a.To == b.To
+	}) {
+		r.fail(Predicted, "Plan had %d changes, and the term after it %d or other ones, though all workers answered the same", len(predicted), len(did))
+	}
+}
+
+// dryRun runs a term with WithDryRun before the leader's first term, in some of
+// the runs. It must write nothing and fence no worker. Its network has no faults.
+func (l *leader) dryRun(ctx context.Context) {
+	w := l.w
+	if rnd := newRandom(w.seed, "rehearsal", uint64(l.number)); !w.callsPlan || !rnd.chance(0.2) {
+		return
+	}
+	net := newLayer(func(ctx context.Context, m message) ([]string, []error) {
+		if term, ok := orchestrator.TermFromContext(ctx); ok || len(m.writes) > 0 {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.fail(l, term, Predicted, "in a dry run %v was sent to %s, with term %v", m.writes, m.worker, term)
+		}
+		tasks, err := w.cluster.List(ctx, m.worker)
+		return tasks, []error{err}
+	}, false)
+	w.mu.Lock()
+	v := l.view
+	w.report.DryRuns++
+	w.mu.Unlock()
+	o, err := orchestrator.New(net, append(w.options(), orchestrator.WithDryRun())...)
+	if err != nil {
+		return // elect has used the same options
+	}
+	_ = o.UpdateTasks(slices.Collect(maps.Values(v.tasks)))
+	for _, p := range v.workers {
+		_ = o.AddWorker(p.name, orchestrator.WithWorkerSettings(p.settings))
+	}
+	_ = o.NextTerm(ctx)
 }

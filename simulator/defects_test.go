@@ -1,8 +1,8 @@
 package simulator_test
 
 // Deliberate defects: each file in testdata/defects breaks the library in one place,
-// and the simulator must find it. The defects are not in the library itself; an
-// overlay adds them when the test is built.
+// and the simulator or the test that it names must find it. The defects are not in the library
+// itself; an overlay adds them when the test is built.
 
 import (
 	"encoding/json"
@@ -17,36 +17,46 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var defects = flag.Bool("simulator.defects", false, "build the library once with each deliberate defect, and check that the simulator finds it")
+var defects = flag.Bool("simulator.defects", false, "build the library once with each deliberate defect, and check that it is found")
+
+// foundBy is the line of a description that names a test which fails with the defect: its
+// package and its -run pattern. Without such a line, the simulator finds the defect.
+var foundBy = regexp.MustCompile(`(?m)^found by: (\S+) (\S+)\n`)
 
 // TestDefects needs the go command and the library's source. It builds and runs
-// TestSimulate and TestSimulate_Goroutines for each defect.
+// TestSimulate, or the named test, for each defect.
 func TestDefects(t *testing.T) {
 	files, err := filepath.Glob("testdata/defects/*.txt")
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(files), 8)
+	require.GreaterOrEqual(t, len(files), 82)
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			t.Parallel() // most of the time is spent in the linker, which uses one processor
-			overlay := layOver(t, file)
+			overlay, text := layOver(t, file)
 			if !*defects {
 				return // layOver has checked that the defect applies to the source
 			}
-			out, err := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-failfast", "-overlay", overlay, ".",
-				"-run", "^TestSimulate(_Goroutines)?$", "-simulator.schedules", "10000", "-simulator.seed", "1").CombinedOutput()
-			require.Error(t, err, "10,000 schedules found nothing")
-			violation := regexp.MustCompile(`seed \d+, after .*: invariant .* violated: .*`).Find(out)
-			require.NotNil(t, violation, "the test failed without a violation:\n%s", out)
-			t.Logf("%s", violation)
+			folder, pattern, failure := ".", "^TestSimulate$", `seed \d+, after .*: invariant .* violated: .*`
+			args := []string{"-simulator.schedules", "10000", "-simulator.seed", "1"}
+			if test := foundBy.FindSubmatch(text); test != nil {
+				args = nil
+				folder, pattern, failure = "../"+string(test[1]), string(test[2]), `(?m)^ *--- FAIL: \S+`
+			}
+			args = append([]string{"test", "-vet=off", "-count=1", "-failfast", "-overlay", overlay, "-run", pattern, folder}, args...)
+			out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput()
+			require.Error(t, err, "%s of %s found nothing", pattern, folder)
+			found := regexp.MustCompile(failure).Find(out)
+			require.NotNil(t, found, "the test failed for another reason:\n%s", out)
+			t.Logf("%s", found)
 		})
 	}
 }
 
-// layOver makes an overlay for the go command from the description of a defect. The
-// description begins with a text. Each place follows: a line with the file's name
-// between dashes, the original text, which occurs once, a line with an arrow, and
-// its replacement.
-func layOver(t *testing.T, description string) (overlay string) {
+// layOver makes an overlay for the go command from the description of a defect, and returns
+// the description. It begins with a text, and may then name a test; see foundBy. Each place
+// follows: a line with the file's name between dashes, the original text, which occurs once, a
+// line with an arrow, and its replacement.
+func layOver(t *testing.T, description string) (overlay string, text []byte) {
 	t.Helper()
 	text, err := os.ReadFile(description)
 	require.NoError(t, err)
@@ -80,5 +90,5 @@ func layOver(t *testing.T, description string) (overlay string) {
 	list, err := json.Marshal(map[string]any{"Replace": replace})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(overlay, list, 0o600))
-	return overlay
+	return overlay, text
 }

@@ -1,5 +1,5 @@
-// Package simulator runs a leader and its workers against faults, and checks the
-// orchestrator's promises after every step.
+// Package simulator runs a leader and its workers against faults, and checks that what
+// happens to tasks and workers is what the orchestrator promises.
 //
 // One call of [Run] is one run. It has a leader, its successors, a cluster of real
 // workers (worker.Worker) and faults. All of them run in one process, in a bubble of
@@ -30,8 +30,8 @@
 // time.
 //
 // Every seed draws a mixture of faults, the options, and the size of the cluster,
-// unless [Settings] fix them. One seed in 150 has a fleet of 60 to 200 workers. Half
-// of these fleets are slow as a whole, with few slots for calls.
+// unless [Settings] fix them. One seed in 150 has a fleet of 60 to 200 workers, half of them
+// with few slots for calls.
 //
 // Almost half of all runs have lasting faults, which end after all others. At most
 // five workers, and at most a third, refuse all starts, hang in them or list slowly.
@@ -39,20 +39,31 @@
 //
 // # What is checked
 //
-// Each [Invariant] is a promise; its documentation names the clauses of DESIGN.md.
-// After each term, the simulator compares the
-// leader's calls with a model of what the leader may believe. The model does not
-// depend on the orchestrator's code. In the model, an answer to a write counts if
-// its term waits for it. If the answer comes later, the outcome of the write is
-// unknown until the worker's next answer to List. What workers accept and what runs
-// is checked at the moment it happens.
+// The simulator knows what really happened: which worker ran which task and when, what
+// leaders sent and heard, and how long their terms took. It compares this with what users are
+// promised, whatever rules the leader has applied. Each [Invariant] is a promise; its
+// documentation names the clauses of DESIGN.md.
 //
-// If a task runs more often than wanted, there must be a [Cause], which [Report]
-// counts. With [Leases] the only causes are:
+//   - A worker applies no write of an earlier term or of a deposed leader, and starts nothing
+//     by itself.
+//   - No task runs more often than wanted, unless there is a [Cause]. What a crashed worker ran
+//     counts as running as long as the worker may come back with its tasks.
+//   - A wanted copy is stopped only as surplus, while enough answering copies remain, or for a
+//     move. The second half of a move follows the acknowledged first, and a task that was
+//     stopped and certainly not started is given back.
+//   - Nothing is written to a worker that has not answered in the term. No worker is lost
+//     within its grace period, while leases hold it, or during a mass loss.
+//   - A term takes at most five timeouts, its listing one, and few slow workers delay it little.
+//   - Each start keeps the rules of placement as its leader knew them, counting the copies that
+//     the leader knew.
+//   - Plan takes no time, calls no worker and changes nothing. If all workers then answer
+//     as they did in the last term, the next term does what Plan returned. A dry run writes
+//     nothing, and its calls carry no term.
 //
-//   - The task's move starts it first. Such a move accounts for one copy, as long as
-//     the task still runs on its old worker.
-//   - More copies than wanted ran before, because the number wanted was reduced.
+// The only causes for a task to run too often with [Leases] are:
+//
+//   - The task's move starts it first, as long as the task still runs on its old worker.
+//   - A copy has moved while more copies than wanted ran.
 //   - A worker has returned a false List.
 //   - A deposed leader did not know that it was deposed.
 //
@@ -64,77 +75,51 @@
 // leader's time before the second's begins, or refuses the first leader's writes, as
 // with package etcd.
 //
-// Failures of starts (T9) are checked by their results:
-//
-//   - A start that the plan pauses is not tried.
-//   - A worker is quarantined only if it failed to start two tasks that run
-//     elsewhere or have started there since, or one if it runs nothing. It may then
-//     gain one task.
-//   - After a move that left its task stopped, no healthy task moves in the next
-//     term, and then one at a time until some start succeeds.
-//
-// Some leaders that do not use Run call Plan, with and without a hypothesis. Plan
-// must take no time, call no worker and change nothing. If all workers then answer
-// as they did in the last term, the next term must do what Plan returned. Some
-// leaders first run a term with WithDryRun. It must write nothing and its calls must
-// carry no term.
-//
 // # Rules of placement
 //
 // Four runs in ten have rules: some workers have zones, labels, shares and limits, and some
 // tasks require labels or limit their copies in a zone. Workers register again with other
-// settings, or most of them without labels. Each start is compared with the rules as the
-// leader knows them (P10), counting what silent workers may run and what has not stopped. A
-// move inside a zone is allowed even if the zone has too many copies. The simulator checks
-// that labels that would evict too much evict nothing for five minutes, that each copy that
-// should leave moves or is named (P11), and that the causes of what has no place add up
-// (P12). At the end of a run, as many instances must run as open workers could run together.
+// settings, or most of them without labels.
 //
 // # While faults last
 //
 // After enough terms, all faults but the lasting ones end. If there are lasting
 // faults, the run adds tasks, drains a healthy worker and adds a worker. Then it
-// runs terms a tenth of a timeout apart and checks:
+// runs terms a tenth of a timeout apart. What is left to do for healthy tasks and workers is
+// what package rebalance would plan for what really runs:
 //
-//   - No healthy task is missing for more than 30 terms.
-//   - Within 60 terms, and as many more as a budget of moves requires, drained
-//     workers run only tasks that cannot be stopped or started, and no move of a
-//     healthy task would make the healthy workers more even.
+//   - No healthy task that has a place is missing for more than 30 terms.
+//   - Within 60 terms, and as many more as a budget of moves requires, no healthy task is to
+//     leave a draining worker, and none is to move for an even spread. A term that changes
+//     nothing although such moves are due is followed by a minute's pause.
 //   - In the 30 terms after that, few terms are long and few healthy tasks move.
 //   - If no start succeeds anywhere, hardly any task stops.
 //
-// For a slow fleet, these numbers are multiplied by the number of terms that it
-// takes to list all its workers.
-//
 // # After the faults
 //
-// Then the lasting faults end too. The simulator waits until the grace periods, mass
-// losses, leases, pauses and late calls that they caused have ended. Within four
-// terms from then on, every wanted task must run, evenly, and draining workers must
-// run nothing that others can take. The next term must change nothing. A budget of
-// moves allows as many more terms as it requires.
+// Then the lasting faults end too. The simulator waits until the calls, stops and leases that
+// they affected have ended, and until workers that have ended are lost. From then on, four terms
+// that change something must suffice, and two more for each pause and as many as a budget of
+// moves requires. If something is left to do that a term does not do, the next term follows a
+// minute later, and at most 25 such terms may be needed. In the end all wanted tasks run, the
+// loads of open workers differ by one at most, package rebalance would change nothing, the next
+// term changes nothing, and LastActual says what really runs.
 //
 // # What is not checked
 //
-//   - Plan called from another goroutine during Run: leaders that use Run do not
-//     call Plan.
-//   - That a plan needs the fewest starts: package rebalance proves that.
-//   - Weights of tasks (P17 to P20), and the spread over zones if a task does not limit it
-//     (P13): at the end the planner judges it, whose next plan must be empty.
-//   - In runs with rules: that tasks make room for a suspect; that while faults last the
-//     spread is even, that few terms are long, or that a worker with a limit gets its tasks
-//     in time.
-//   - Pinned jobs (C8): no worker of a run pins anything.
-//   - The order in which failed tasks are tried again, and when failures are
-//     forgotten: both depend on the implementation. Pauses are checked to grow and
-//     to end.
-//   - That a term does all that it may: a term that begins fewer moves than it could
-//     is found only if the cluster never converges.
-//   - Liveness if most workers are faulty or fewer than two are healthy, if a worker
-//     does not answer as long as the faults last, if calls hang and there are fewer
-//     than five slots, or if the grace period is shorter than two timeouts and lists
+//   - What the leader decides as long as the promises hold: the reasons that plans give, what
+//     errors and LastPlan report, which task is tried when after a failure, how moves are
+//     spread over terms. The tests of the clauses in package test, and of internal/term and
+//     internal/handover, check these.
+//   - When Run begins its terms, what the end of a leader's context stops, and how soon a
+//     worker is lost (T4, T6, T14).
+//   - That a plan needs the fewest starts, and among rules that the spread is even: package
+//     rebalance proves that.
+//   - Weights of tasks (P17 to P20), and pinned jobs (C8).
+//   - While faults last, in runs with rules: workers with a limit, and the spread.
+//   - Liveness if most workers are faulty or fewer than two are healthy, if calls hang and there
+//     are fewer than five slots, or if the grace period is shorter than two timeouts and lists
 //     are slow.
-//   - What a leader records in the term in which it is deposed.
 //   - A change that reaches a leader only after its last term.
 //
 // # Test your own Communicator

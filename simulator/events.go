@@ -3,14 +3,8 @@ package simulator
 // Faults other than those of single calls, by name.
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
-
-	"github.com/f8949c05/orchestrator"
 )
 
 // Event is a fault or a change in the world.
@@ -166,7 +160,9 @@ func (w *world) trigger(kind Event, rnd *random) {
 	case LeaseCut, LeaseOneWay:
 		w.loseCoordinator(kind, m, lasts, rnd)
 	case Partition, OneWayPartition, Slowness, SlowLists, FalseLists, BrokenWorker, HangingWorker:
-		w.impair(kind, m, lasts, rnd)
+		w.begin(kind, m.name, lasts, rnd)
+	case Outage:
+		w.begin(kind, "", lasts, rnd)
 	case Crash:
 		w.crashSome(m, lasts, rnd)
 	case Deposition, LeaderCrash, Deploy, Isolation:
@@ -177,246 +173,50 @@ func (w *world) trigger(kind Event, rnd *random) {
 		w.changeTasks(kind, lasts, rnd)
 	case Relabel, LabelLoss, ZoneChange:
 		w.changeSettings(kind, m, lasts, rnd)
-	case Outage:
-		w.recordEvent(kind, "for %v", lasts)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.outage = time.Now().Add(lasts)
 	}
 }
 
-// recordEvent is countEvent for callers that do not hold mu.
-func (w *world) recordEvent(kind Event, format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.countEvent(kind, format, args...)
+// fault is a fault with an end. Its subject is a worker, a task, a leader's number, or "".
+type fault struct {
+	kind    Event
+	subject string
 }
 
-func (w *world) loseCoordinator(kind Event, m *member, lasts time.Duration, rnd *random) {
-	if m.coordinator != connected || !m.alive || !m.registered {
-		return
-	}
-	how := cut
-	if kind == LeaseOneWay {
-		how = oneWay
-	}
-	lasts = rnd.between(lasts/2, lasts+w.lease)
-	w.recordEvent(kind, "%s, for %v", m.name, lasts)
-	w.disconnect(m, how)
-	w.schedule.in(lasts, func() { w.reconnect(m) })
+// begin begins a fault that ends by itself.
+func (w *world) begin(kind Event, subject string, lasts time.Duration, rnd *random) {
+	w.countEvent(kind, "%s, for %v", subject, lasts)
+	w.beginUntil(kind, subject, time.Now().Add(lasts), rnd)
 }
 
-// impair disturbs a worker, or its connection to leaders, for a while.
-func (w *world) impair(kind Event, m *member, lasts time.Duration, rnd *random) {
-	w.recordEvent(kind, "%s, for %v", m.name, lasts)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	until := time.Now().Add(lasts)
+// beginUntil begins a fault, which lasts until then. A partition replaces the one before. The
+// caller holds mu.
+func (w *world) beginUntil(kind Event, subject string, until time.Time, rnd *random) {
+	m := w.workers[subject]
 	switch kind {
-	case FalseLists, BrokenWorker, HangingWorker, SlowLists:
-		w.breakWorker(kind, m, until, rnd)
+	case SlowLists:
+		m.listDelay = rnd.between(w.Timeout/10, w.Timeout*9/10)
 	case Slowness:
 		m.latency = rnd.between(w.Timeout/20, w.Timeout*3/2)
-		m.slowEnds++
-		this := m.slowEnds
-		w.schedule.in(lasts, func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			if m.slowEnds == this {
-				m.latency = 0
-			}
-		})
-	default:
-		m.network = cut
-		if kind == OneWayPartition {
-			m.network = oneWay
-		}
-		m.pathEnds++
-		this := m.pathEnds
-		w.schedule.in(lasts, func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			if m.pathEnds == this {
-				m.network = connected
-			}
-		})
+	case StuckTask:
+		w.resistance[subject] = choose(rnd, stopIgnored, stopIgnored, stopHangs, stopRefused)
+	case Partition, OneWayPartition:
+		m.oneWay = kind == OneWayPartition
+		kind = Partition
 	}
+	w.faults[fault{kind, subject}] = until
 }
 
-// crashSome crashes one worker, or several one time in ten. Most of them come back.
-func (w *world) crashSome(m *member, lasts time.Duration, rnd *random) {
-	victims := []*member{m}
-	if rnd.chance(0.1) {
-		victims = victims[:0]
-		for _, name := range w.names {
-			if rnd.chance(0.6) {
-				victims = append(victims, w.workers[name])
-			}
-		}
+// isActive reports whether a fault lasts. Once the world settles, only lasting faults do. The
+// caller holds mu, or is the goroutine of Run.
+func (w *world) isActive(kind Event, subject string) bool {
+	until := w.faults[fault{kind, subject}]
+	if w.settling {
+		return !w.healed && until.Equal(w.forever)
 	}
-	for _, m := range victims {
-		if !m.alive {
-			continue
-		}
-		w.recordEvent(Crash, "%s", m.name)
-		w.crash(m)
-		m.rejoins = false
-		if rnd.chance(0.85) {
-			rest := rnd.between(0, choose(rnd, period, w.Timeout/2, lasts, 2*w.lease))
-			fate := newRandom(w.seed, "comeback", uint64(time.Since(w.began)), uint64(m.index))
-			w.schedule.in(rest, func() {
-				if !w.settling {
-					w.restart(m, &fate)
-				}
-			})
-		}
-	}
+	return time.Now().Before(until)
 }
 
-// disturbLeader isolates, deposes, crashes or stops the leader.
-func (w *world) disturbLeader(kind Event, lasts time.Duration, rnd *random) {
-	l := w.leader()
-	if l.retiring {
-		return // a successor is scheduled
-	}
-	w.recordEvent(kind, "leader %d", l.number)
-	switch kind {
-	case Isolation:
-		w.mu.Lock()
-		l.isolated = true
-		w.mu.Unlock()
-		w.schedule.in(lasts, func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			l.isolated = false
-		})
-		return
-	case Deposition:
-		// The leader learns of it immediately, later, or only from a worker.
-		w.schedule.in(rnd.between(0, choose(rnd, period, w.Timeout, 3*lasts)), func() { l.end(orchestrator.ErrDeposed) })
-		if next := w.elect(); next != nil {
-			w.lead(next)
-		}
-		return
-	case LeaderCrash:
-		w.mu.Lock()
-		l.crashed = true
-		w.mu.Unlock()
-		l.end(errCrashed)
-	default:
-		l.end(errors.New("a new version is being deployed"))
-	}
-	w.schedule.in(rnd.between(0, choose(rnd, period, w.Timeout, lasts)), func() {
-		if w.settling || w.leader() != l {
-			return
-		}
-		if next := w.elect(); next != nil {
-			w.lead(next)
-		}
-	})
-}
-
-// leader returns the latest leader.
-func (w *world) leader() *leader { return w.leaders[len(w.leaders)-1] }
-
-func (w *world) changeMembers(kind Event, m *member, lasts time.Duration, rnd *random) {
-	switch kind {
-	case Join:
-		if m.registered || m.coordinator != connected {
-			return
-		}
-		w.recordEvent(kind, "%s", m.name)
-		w.join(m)
-	case Leave:
-		if !m.registered {
-			return
-		}
-		w.recordEvent(kind, "%s", m.name)
-		if !rnd.chance(0.6) {
-			w.leave(m)
-			return
-		}
-		w.drain(m, true)
-		w.schedule.in(lasts, func() {
-			if !w.settling {
-				w.leave(m)
-			}
-		})
-	case Drain:
-		if !m.registered {
-			return
-		}
-		w.recordEvent(kind, "%s: %v", m.name, !m.draining)
-		w.drain(m, !m.draining)
-	}
-}
-
-// leave stops a worker and removes it from the members.
-func (w *world) leave(m *member) {
-	if m.alive {
-		w.kill(m)
-	}
-	m.rejoins = false
-	w.unregister(m)
-}
-
-func (w *world) drain(m *member, yes bool) {
-	if !m.registered {
-		return
-	}
-	m.draining = yes
-	w.publish(change{worker: m.name, drains: yes, undrains: !yes})
-}
-
-func (w *world) changeTasks(kind Event, lasts time.Duration, rnd *random) {
-	names := slices.Sorted(maps.Keys(w.tasks))
-	if kind == NewTask {
-		task := w.newTask(fmt.Sprint("t", rnd.oneTo(w.Tasks+5)), rnd)
-		w.recordEvent(kind, "%s", describe(task))
-		w.define(task)
-		return
-	}
-	if len(names) == 0 {
-		return
-	}
-	name := choose(rnd, names...)
-	switch kind {
-	case PoisonTask, HangingTask, StuckTask:
-		w.recordEvent(kind, "%s, for %v", name, lasts)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.breakTask(kind, name, time.Now().Add(lasts), rnd)
-	case DropTask:
-		w.recordEvent(kind, "%s", name)
-		w.mu.Lock()
-		delete(w.tasks, name)
-		w.mu.Unlock()
-		w.publish(change{task: orchestrator.Task[string]{Name: name}, undefines: true})
-	case Redefinition:
-		task := w.newTask(name, rnd)
-		w.recordEvent(kind, "%s", describe(task))
-		w.define(task)
-	}
-}
-
-// breakTask makes starts or stops of a task fail until then. The caller holds mu.
-func (w *world) breakTask(kind Event, task string, until time.Time, rnd *random) {
-	switch kind {
-	case PoisonTask:
-		w.poisonTasks[task] = until
-	case HangingTask:
-		w.hangingTasks[task] = until
-	default:
-		w.stuckTasks[task] = stuck{until, choose(rnd, stopIgnored, stopIgnored, stopHangs, stopRefused)}
-	}
-}
-
-// stuck describes how a task resists being stopped, and until when.
-type stuck struct {
-	until time.Time
-	how   resistance
-}
-
+// resistance is how a task resists being stopped.
 type resistance uint8
 
 const (
@@ -428,45 +228,46 @@ const (
 // resistanceOf returns how a task resists being stopped now, 0 if it does not. The caller
 // holds mu.
 func (w *world) resistanceOf(task string) resistance {
-	if s := w.stuckTasks[task]; w.isActive(s.until) {
-		return s.how
+	if w.isActive(StuckTask, task) {
+		return w.resistance[task]
 	}
 	return 0
 }
 
-// isActive reports whether a fault that ends at until is active. Once the world settles, only
-// lasting faults are. The caller holds mu.
-func (w *world) isActive(until time.Time) bool {
-	if w.settling {
-		return !w.healed && until.Equal(w.forever)
+// beginLastingFaults begins the lasting faults, once. At most five workers are faulty, and
+// at most a third of the workers and of the tasks.
+func (w *world) beginLastingFaults() {
+	if w.lastingBegan || len(w.lasting) == 0 {
+		return
 	}
-	return time.Now().Before(until)
-}
-
-// newTask draws the instances and the handoff of a task.
-func (w *world) newTask(name string, rnd *random) orchestrator.Task[string] {
-	task := orchestrator.Task[string]{Name: name, Instances: choose(rnd, 1, 1, 1, 1, 2, 2, 3, 4)}
-	if w.overlaps {
-		task.Handoff = choose(rnd, orchestrator.HandoffDefault, orchestrator.StopThenStart, orchestrator.StartThenStop)
+	w.lastingBegan = true
+	rnd := newRandom(w.seed, "for good")
+	tasks := w.taskNames()
+	kinds := 0
+	for _, kind := range w.lasting {
+		if kind == PoisonTask || kind == HangingTask || kind == StuckTask {
+			kinds++
+		}
 	}
-	w.addTaskRules(&task)
-	return task
-}
-
-func (w *world) define(task orchestrator.Task[string]) {
-	w.mu.Lock()
-	w.tasks[task.Name] = task
-	w.mu.Unlock()
-	w.publish(change{task: task, defines: true})
-}
-
-func describe(task orchestrator.Task[string]) string {
-	text := fmt.Sprintf("%s is expected %d times, handoff %v", task.Name, cmp.Or(task.Instances, 1), task.Handoff)
-	if len(task.Requires) > 0 {
-		text += fmt.Sprintf(", requires %v", task.Requires)
+	begin := func(kind Event, subject string) {
+		w.note(worldLane, "from now on: %v %s", kind, subject)
+		w.beginUntil(kind, subject, w.forever, &rnd)
 	}
-	if task.MaxPerZone != 0 {
-		text += fmt.Sprintf(", at most %d in a zone", task.MaxPerZone)
+	for _, kind := range w.lasting {
+		w.report.Faults["lasting "+kind.String()]++
+		switch kind {
+		case Outage:
+			begin(kind, "")
+		case PoisonTask, HangingTask, StuckTask:
+			for range min(len(tasks)/max(6, 3*kinds), 10) {
+				begin(kind, choose(&rnd, tasks...))
+			}
+		default:
+			for _, name := range w.names[:min(w.Workers/3, 5)] {
+				if !rnd.chance(0.4) {
+					begin(kind, name)
+				}
+			}
+		}
 	}
-	return text
 }

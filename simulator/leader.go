@@ -1,14 +1,14 @@
 package simulator
 
-// Leaders: their election, their knowledge, and their end.
+// Leaders: their election, their knowledge, what they have sent and heard, and their end.
 
 import (
 	"context"
 	"errors"
-	"io"
 	"maps"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -24,55 +24,26 @@ type leader struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when the leader has stopped
 
+	elected  time.Time
 	delivery time.Time // when the latest change reaches it, or has reached it
-	deposed  time.Time // when its successor was elected; zero: not yet
 	retiring bool      // it is about to stop, or has stopped
 
 	// w.mu guards the fields below.
 
-	ended       time.Time // when its context ended
-	cause       error
-	stopped     bool // it has stopped for good
-	paused      bool // it has stopped, and its terms are run by hand
-	crashed     bool // its calls reach no worker
-	isolated    bool // its calls reach no worker, for a while
-	serial      uint64
-	sessions    map[string]int // the membership of each worker that it knows
-	views       []view
-	requests    map[string]*request
-	calls       []*call
-	term        uint64 // the latest term that has called a worker
-	termBegan   time.Time
-	expected    view // what that term expects
-	reviewed    uint64
-	belief      belief
-	omitted     map[writeKey]spans   // what workers have left out of List
-	added       map[writeKey]bool    // what workers have added to List
-	lost        map[string]spans     // workers declared lost
-	lostTasks   map[writeKey]bool    // tasks that lost or removed workers may have run
-	departures  map[string]time.Time // by task, when it last learned that a worker had left that may have run the task
-	intents     map[startKey]intent
-	pauses      map[pauseKey]pause  // of the last plan, except those that have ended since
-	namedPauses map[pauseKey]uint64 // all pauses of the last plan, with the term in which each ends
-	lostInMove  failure             // the last task that could not be given back; zero if a start has succeeded since
-	isPlanning  bool                // a Plan is under way
-	predicted   *prediction         // what the next term should do
-	lastTerm    span                // the latest term, from its beginning to its end
+	deposed time.Time // when its successor was elected; zero: not yet
+	cause   error
+	stopped bool        // it has stopped for good
+	paused  bool        // it has stopped, and its terms are run by hand
+	crashed atomic.Bool // its calls reach no worker
 
-	storm        time.Time // since when labels would evict too much; zero: they do not
-	stormChecked time.Time // the latest term that was checked for that
-}
+	sessions map[string]int // the membership of each worker that it knows
+	view     view           // what it expects now
+	departed time.Time      // when it last learned that a worker had left
 
-// intent is the intent of a leader when it started a task on a worker.
-type intent struct {
-	want  int // instances
-	moved int // if it moves one of these, how many copies there were before
-	from  string
-	first bool // the start comes before the stop
-	// asked is when the List call that the plan is based on was sent to from. sent
-	// is when the start was sent.
-	asked, sent time.Time
-	departed    time.Time // see leader.departures; not for moves
+	isPlanning bool        // a Plan is under way
+	predicted  *prediction // what the next term should do
+
+	journal
 }
 
 // lane returns the leader's number for its lanes, or 0 for nil.
@@ -86,40 +57,27 @@ func (l *leader) lane() int {
 // require fails the run if a call that must succeed returns an error.
 func (l *leader) require(err error) {
 	if err != nil {
-		l.w.mu.Lock()
-		defer l.w.mu.Unlock()
 		l.w.fail(l, orchestrator.Term{}, Terminated, "the orchestrator refused a valid change: %v", err)
 	}
 }
 
 // elect makes a new leader with all expectations loaded.
 func (w *world) elect() *leader {
-	w.mu.Lock()
 	w.epoch += 1 + newRandom(w.seed, "epoch", w.epoch).state%3
-	w.mu.Unlock()
+	now := time.Now()
 	l := &leader{
-		w: w, number: len(w.leaders) + 1, epoch: w.epoch,
-		done:     make(chan struct{}),
-		delivery: time.Now(), requests: make(map[string]*request),
-		omitted: make(map[writeKey]spans), added: make(map[writeKey]bool), lost: make(map[string]spans),
-		lostTasks: make(map[writeKey]bool), departures: make(map[string]time.Time),
-		intents: make(map[startKey]intent), sessions: make(map[string]int),
+		w: w, number: len(w.leaders) + 1, epoch: w.epoch, done: make(chan struct{}), elected: now, delivery: now,
+		sessions: make(map[string]int), view: view{at: now, tasks: make(map[string]orchestrator.Task[string])},
 	}
-	l.belief.workers = make(map[string]*workerBelief)
-	l.comm = newBound(l, w.faulty.Communicator())
+	l.requests, l.orders, l.contacts = make(map[string][]*call), make(map[orderKey]*order), make(map[string]*contact)
+	l.comm = l.bind(w.faulty.Communicator())
 	if w.Wrap != nil {
-		l.comm = w.Wrap(l.comm)
+		w.unlocked(func() { l.comm = w.Wrap(l.comm) })
 	}
-	o, err := orchestrator.New(newLeaderNet(l, l.comm), append(w.options(), orchestrator.WithEpoch(l.epoch), orchestrator.WithStats(l.checkTerm))...)
-	if err != nil {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.fail(l, orchestrator.Term{}, Terminated, "New refused valid options: %v", err)
-		return nil
-	}
+	o, err := orchestrator.New(l.connect(l.comm), append(w.options(), orchestrator.WithEpoch(l.epoch), orchestrator.WithStats(l.checkTerm))...)
+	l.require(err) // Settings.check has accepted the options
 	l.o = o
 
-	w.mu.Lock()
 	w.number = 0
 	w.byEpoch[l.epoch] = l
 	if n := len(w.leaders); n > 0 {
@@ -127,31 +85,14 @@ func (w *world) elect() *leader {
 	}
 	w.leaders = append(w.leaders, l)
 	w.report.Leaders++
-	v := view{at: time.Now(), tasks: maps.Clone(w.tasks)}
-	var workers []orchestrator.Worker[string]
-	for _, name := range w.members {
-		l.serial++
-		draining := w.workers[name].draining
-		l.sessions[name] = w.workers[name].session
-		settings := w.workers[name].settings
-		v.workers = append(v.workers, expectedWorker{name, l.serial, draining, settings})
-		workers = append(workers, orchestrator.NewWorker(name, false, settings))
-	}
-	l.views = []view{v}
 	w.note(worldLane, "leader %d is elected, epoch %d; members %v", l.number, l.epoch, w.members)
-	w.mu.Unlock()
-
-	l.require(o.UpdateWorkers(workers))
-	for _, p := range v.workers {
-		if p.draining {
-			l.require(o.DrainWorker(p.name))
-		}
+	l.require(o.UpdateTasks(nil))
+	for _, name := range w.members {
+		l.apply(change{worker: w.workers[name].expectedWorker, joins: true})
 	}
-	var tasks []orchestrator.Task[string]
-	for _, name := range slices.Sorted(maps.Keys(v.tasks)) {
-		tasks = append(tasks, v.tasks[name])
+	for _, name := range w.taskNames() {
+		l.apply(change{task: w.tasks[name]})
 	}
-	l.require(o.UpdateTasks(tasks))
 	return l
 }
 
@@ -192,10 +133,6 @@ func (w *world) lead(l *leader) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		l.stopped = !l.paused
-		if ctx.Err() == nil && l == w.leader() {
-			w.fail(l, orchestrator.Term{}, Deposed, "a worker reported a higher epoch than %d, and there is none", l.epoch)
-		}
-		w.explainOverlaps()
 		w.note(loopLane(l.number), "leader %d stops", l.number)
 	}()
 }
@@ -203,14 +140,23 @@ func (w *world) lead(l *leader) {
 // recoverPanic turns a panic of the leader into a violation, which names the seed. It must
 // be deferred.
 func (l *leader) recoverPanic() {
-	v := recover()
-	if v == nil {
-		return
+	if v := recover(); v != nil {
+		l.w.mu.Lock()
+		defer l.w.mu.Unlock()
+		l.stopped = true
+		l.w.fail(l, orchestrator.Term{Epoch: l.epoch, Number: l.term}, Terminated, "panic: %v\n%s", v, debug.Stack())
 	}
-	l.w.mu.Lock()
-	defer l.w.mu.Unlock()
-	l.stopped = true
-	l.w.fail(l, orchestrator.Term{Epoch: l.epoch, Number: l.term}, Terminated, "panic: %v\n%s", v, debug.Stack())
+}
+
+// runTicker makes a leader use Run, and checks the result of Run.
+func (l *leader) runTicker(ctx context.Context) {
+	<-time.After(loopLane(l.number).after(0))
+	err := l.o.Run(ctx, roundDown(l.w.every))
+	if want := context.Cause(ctx); want != nil && !errors.Is(err, want) || want == nil && !errors.Is(err, orchestrator.ErrDeposed) {
+		l.w.mu.Lock()
+		defer l.w.mu.Unlock()
+		l.w.fail(l, orchestrator.Term{}, Terminated, "Run returned %v, and its context ended with %v", err, want)
+	}
 }
 
 // runLoop runs one term after another.
@@ -231,45 +177,24 @@ func (l *leader) runLoop(ctx context.Context) {
 	}
 }
 
-// end stops a leader for good, with the cause given.
+// end stops a leader for good, with the cause given, or pauses its own terms.
 func (l *leader) end(cause error) {
-	l.retiring = true
-	l.stop(cause)
-}
-
-// pause stops the leader's own terms.
-func (l *leader) pause() {
-	l.w.mu.Lock()
-	l.paused = true
-	l.w.mu.Unlock()
-	l.stop(errPaused)
-}
-
-// stop ends the leader's context.
-func (l *leader) stop(cause error) {
-	l.w.mu.Lock()
-	if l.cause == nil {
-		l.ended, l.cause = time.Now(), cause
+	if l.paused = l.paused || errors.Is(cause, errPaused); !l.paused {
+		l.retiring = true
 	}
-	l.w.mu.Unlock()
+	if l.cause == nil {
+		l.cause = cause
+	}
 	l.cancel(cause)
 }
 
 var errPaused = errors.New("from now on the simulator runs the terms")
-
-// close closes the layer that Wrap returned.
-func (l *leader) close() {
-	if closer, ok := l.comm.(io.Closer); ok {
-		_ = closer.Close()
-	}
-}
 
 // view is what a leader expects, from a moment on.
 type view struct {
 	at      time.Time
 	workers []expectedWorker
 	tasks   map[string]orchestrator.Task[string]
-	changed bool // it differs from the view before
 }
 
 // worker returns a worker's membership, or nil if it is not a member.
@@ -285,42 +210,17 @@ func (v *view) worker(name string) *expectedWorker {
 // expectedWorker is a worker's membership as a leader knows it.
 type expectedWorker struct {
 	name     string
-	serial   uint64
+	session  int // counts the memberships of the worker
 	draining bool
 	settings orchestrator.WorkerSettings
 }
 
-// viewAt returns what the leader expected at a moment.
-func (l *leader) viewAt(at time.Time) view {
-	v := l.views[0]
-	for _, other := range l.views {
-		if !other.at.After(at) {
-			v = other
-		}
-	}
-	return v
-}
-
-// removedAt returns when a worker that was a member in the last term was removed.
-func (l *leader) removedAt(wb *workerBelief) time.Time {
-	for _, v := range l.views {
-		if p := v.worker(wb.name); p == nil || p.serial != wb.serial {
-			return v.at
-		}
-	}
-	return time.Time{}
-}
-
-// change is a change of the expectations.
+// change is a change of what leaders expect: of a worker if it has a name, or else of a task.
 type change struct {
-	worker             string
-	session            int // with joins
-	joins, leaves      bool
-	redefines          bool                        // it registers again
-	settings           orchestrator.WorkerSettings // with joins and redefines
-	drains, undrains   bool
-	task               orchestrator.Task[string]
-	defines, undefines bool
+	worker expectedWorker
+	task   orchestrator.Task[string]
+	joins  bool // the worker is new
+	gone   bool // the worker is no longer a member, or the task no longer expected
 }
 
 // publish sends a change to all leaders. The changes reach a leader after a delay, in order.
@@ -339,87 +239,150 @@ func (w *world) publish(c change) {
 	}
 }
 
+// publishWorker tells the leaders what a member is from now on.
+func (w *world) publishWorker(m *member, joins bool) {
+	w.publish(change{worker: m.expectedWorker, joins: joins})
+}
+
 // apply records a change and passes it on to the orchestrator.
 func (l *leader) apply(c change) {
 	w := l.w
-	w.mu.Lock()
 	if l.stopped {
-		w.mu.Unlock()
 		return
 	}
-	last := l.views[len(l.views)-1]
-	v := view{at: time.Now(), workers: slices.Clone(last.workers), tasks: maps.Clone(last.tasks), changed: true}
-	at := slices.IndexFunc(v.workers, func(p expectedWorker) bool { return p.name == c.worker })
-	switch {
-	case c.joins && at < 0:
-		l.serial++
-		v.workers = append(v.workers, expectedWorker{name: c.worker, serial: l.serial, settings: c.settings})
-		l.sessions[c.worker] = c.session
-	case c.leaves && at >= 0:
-		was := v.workers[at]
-		v.workers = slices.Delete(v.workers, at, at+1)
-		if w.workers[c.worker].alive {
-			l.lost[c.worker] = append(l.lost[c.worker], span{since: v.at, serial: was.serial})
-		}
-	case c.redefines && at >= 0:
-		v.changed = !v.workers[at].settings.Equal(c.settings)
-		v.workers[at].settings = c.settings
-	case (c.drains || c.undrains) && at >= 0:
-		v.changed = v.workers[at].draining != c.drains
-		v.workers[at].draining = c.drains
-	case c.defines:
-		before, known := v.tasks[c.task.Name]
-		v.changed = !known || !before.Settings().Equal(c.task.Settings())
-		v.tasks[c.task.Name] = c.task
-	case c.undefines:
-		_, v.changed = v.tasks[c.task.Name]
+	v := view{at: time.Now(), workers: slices.Clone(l.view.workers), tasks: maps.Clone(l.view.tasks)}
+	w.note(worldLane, "leader %d learns: %+v", l.number, c)
+	switch p, name := v.worker(c.worker.name), c.worker.name; {
+	case name == "" && c.gone:
 		delete(v.tasks, c.task.Name)
-	default:
-		v.changed = false
-	}
-	l.views = append(l.views, v)
-	w.note(worldLane, "leader %d learns: %s", l.number, c)
-	w.mu.Unlock()
-	l.forward(c, at >= 0)
-}
-
-// forward passes a change on to the orchestrator. known: its worker is a member.
-func (l *leader) forward(c change, known bool) {
-	switch {
-	case c.joins:
-		l.require(l.o.AddWorker(c.worker, orchestrator.WithWorkerSettings(c.settings)))
-	case c.redefines:
-		if known { // otherwise it has left
-			l.require(l.o.AddWorker(c.worker, orchestrator.WithWorkerSettings(c.settings)))
-		}
-	case c.leaves:
-		l.o.RemoveWorker(c.worker)
-	case c.drains:
-		_ = l.o.DrainWorker(c.worker) // it may have left
-	case c.undrains:
-		_ = l.o.UndrainWorker(c.worker)
-	case c.defines:
-		l.require(l.o.AddTask(c.task.Name, orchestrator.WithTaskSettings(c.task.Settings())))
-	case c.undefines:
 		l.o.RemoveTask(c.task.Name)
+	case name == "":
+		v.tasks[c.task.Name] = c.task
+		l.require(l.o.AddTask(c.task.Name, orchestrator.WithTaskSettings(c.task.Settings())))
+	case p == nil && !c.joins:
+		return // it has left
+	case c.gone:
+		w.forget(name, "", UnfencedLost)
+		v.workers = slices.DeleteFunc(v.workers, func(p expectedWorker) bool { return p.name == name })
+		l.departed = v.at
+		l.o.RemoveWorker(name)
+	case p == nil:
+		v.workers = append(v.workers, c.worker)
+		l.sessions[name] = c.worker.session
+		l.defineWorker(&c.worker)
+	default:
+		*p = c.worker
+		l.defineWorker(p)
+	}
+	l.view = v
+}
+
+// defineWorker passes the settings of a worker on to the orchestrator.
+func (l *leader) defineWorker(p *expectedWorker) {
+	l.require(l.o.AddWorker(p.name, orchestrator.WithWorkerSettings(p.settings)))
+	drain := l.o.UndrainWorker
+	if p.draining {
+		drain = l.o.DrainWorker
+	}
+	l.require(drain(p.name))
+}
+
+// call is a call as its leader sees it. Each write of an Apply is a separate call.
+type call struct {
+	term     orchestrator.Term
+	op       orchestrator.Op
+	worker   string
+	task     string // of a write
+	session  int    // the membership that it is meant for
+	sent     time.Time
+	deadline time.Time // when its term stops waiting for it
+	returned time.Time // zero: not yet
+	tasks    []string  // the answer to a List
+	err      error
+}
+
+// answered reports whether the call had returned by then, and before its deadline.
+func (c *call) answered(by time.Time) bool {
+	return !c.returned.IsZero() && !c.returned.After(by) && !c.returned.After(c.deadline)
+}
+
+// refused reports whether the call has certainly had no effect. If its error has several
+// meanings, the first in the order of the contract counts.
+func (c *call) refused() bool {
+	return c.answered(c.deadline) && (errors.Is(c.err, orchestrator.ErrStale) || errors.Is(c.err, orchestrator.ErrRejected) &&
+		!errors.Is(c.err, orchestrator.ErrStopping) && !errors.Is(c.err, orchestrator.ErrDeposed))
+}
+
+// orderKey is a start of a task on a worker in one of a leader's terms.
+type orderKey struct {
+	term         uint64
+	task, worker string
+}
+
+// order is a start that a leader has sent.
+type order struct {
+	leader *leader
+	orderKey
+	view view // what the term expects
+	sent time.Time
+	// change is the change that the start belongs to, once the term has ended. back: the
+	// start gives back a task that a move has stopped.
+	change *orchestrator.Change[string, string]
+	back   bool
+}
+
+// isMove reports whether the start is a part of a move.
+func (o *order) isMove() bool {
+	return o != nil && o.change != nil && o.change.Kind.Op == orchestrator.Move
+}
+
+// contact is what a leader has heard of a worker in one membership.
+type contact struct {
+	session  int
+	since    time.Time // its last answer, or the beginning of the first term that knew it
+	asked    time.Time // when the call of that answer was sent
+	tasks    []string  // that answer
+	answered uint64    // the last term that could use an answer
+	inTime   bool      // it answered a call of that term
+	lost     bool      // it was declared lost, and has not answered since
+}
+
+// journal is what a leader has sent and heard.
+type journal struct {
+	requests map[string][]*call // the calls under way, by worker
+	calls    []*call            // of the term under way, and earlier ones that it may use
+	orders   map[orderKey]*order
+	contacts map[string]*contact
+	term     uint64 // the latest term that has called a worker
+	expected view   // what that term expects
+
+	reviewed  uint64    // the latest term that has ended
+	wasWhole  bool      // it has made a plan
+	massSince time.Time // when the present mass loss began
+}
+
+// hear updates what the leader has heard by the end of a term's listing.
+func (r *review) hear() {
+	l, now := r.l, r.stats.Term.Number
+	for _, p := range r.view.workers {
+		if c := l.contacts[p.name]; c == nil || c.session != p.session {
+			l.contacts[p.name] = &contact{session: p.session, since: r.began}
+		}
+	}
+	for _, c := range l.calls {
+		if known := l.contacts[c.worker]; c.op == orchestrator.OpList && c.err == nil && r.knows(c) &&
+			known != nil && known.session == c.session && !c.sent.Before(known.asked) {
+			*known = contact{c.session, c.returned, c.sent, c.tasks, now, c.term.Number == now, false}
+		}
 	}
 }
 
-// String returns the change in words.
-func (c change) String() string {
-	switch {
-	case c.joins:
-		return c.worker + " joins" + describeSettings(c.settings)
-	case c.redefines:
-		return c.worker + " registers again" + describeSettings(c.settings)
-	case c.leaves:
-		return c.worker + " leaves"
-	case c.drains:
-		return c.worker + " drains"
-	case c.undrains:
-		return c.worker + " no longer drains"
-	case c.defines:
-		return describe(c.task)
+// knows reports whether the term could use what a List call returned: a call of an earlier term
+// must have returned before the term began.
+func (r *review) knows(c *call) bool {
+	by := r.began
+	if c.term.Number == r.stats.Term.Number {
+		by = r.listed
 	}
-	return c.task.Name + " is no longer expected"
+	return !c.returned.IsZero() && !c.returned.After(by)
 }

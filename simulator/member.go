@@ -21,36 +21,26 @@ const (
 
 // member is a worker, present or not, with its true state.
 type member struct {
-	name  string
-	index int
+	expectedWorker // as the leaders should know it; its settings are those of its next registration too
+	index          int
 
 	alive      bool
 	process    int // counts the worker's processes
-	session    int // counts its memberships
 	registered bool
-	draining   bool
-	settings   orchestrator.WorkerSettings // of its next registration too
-	highest    orchestrator.Term           // the highest term that reached this process
-	restoring  bool                        // it is starting the tasks in memory
-	joined     time.Time
-	crashed    time.Time
-	lastRan    []string   // the tasks that ran when it crashed
-	arrivals   []*arrival // the writes under way at this process
-	rejoins    bool       // it rejoins as soon as it can
+	highest    orchestrator.Term            // the highest term that reached this process
+	restoring  bool                         // it is starting the tasks in memory
+	crashed    []*run                       // these, as long as it may come back and run them again
+	ordered    map[string]orchestrator.Term // by task, the latest term of a start that is under way
+	rejoins    bool                         // it rejoins as soon as it can
 
 	coordinator connection
 	renewing    time.Time // when the present series of renewals began; zero if the lease is not renewed
 	renewed     time.Time // the last renewal, if the lease is no longer renewed
 	lease       int       // changes whenever a scheduled end of the lease becomes void
 
-	network connection // to leaders
-	latency time.Duration
-	// Each lasts until the time given: false lists, refused starts, starts that
-	// hang, slow lists.
-	falseListsUntil, brokenUntil, hangingUntil, slowListsUntil time.Time
-
-	listDelay          time.Duration // the delay of a slow List
-	pathEnds, slowEnds int           // count the changes, so that an outdated end is ignored
+	oneWay    bool          // a partition from the leaders lets calls through, but no answers
+	latency   time.Duration // of all calls while it is slow
+	listDelay time.Duration // of a slow List
 }
 
 // lastRenewal returns when a worker's lease was last renewed.
@@ -62,22 +52,15 @@ func (w *world) lastRenewal(m *member) time.Time {
 	return m.renewing.Add(time.Since(m.renewing) / every * every)
 }
 
-// hasLeases reports whether workers have leases.
-func (w *world) hasLeases() bool { return w.Membership != Grace }
-
 // start starts a worker's process. The process first learns the current epoch.
 func (w *world) start(m *member) {
-	w.cluster.Start(m.name)
-	w.mu.Lock()
+	w.unlocked(func() { w.cluster.Start(m.name) })
 	known := orchestrator.Term{Epoch: w.epoch}
 	if w.knowsTerms {
 		known.Number = w.number
 	}
-	w.mu.Unlock()
-	w.cluster.Worker(m.name).Fence(known)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	m.alive, m.highest, m.arrivals, m.rejoins = true, known, nil, false
+	w.unlocked(func() { w.cluster.Worker(m.name).Fence(known) })
+	m.alive, m.highest, m.crashed, m.rejoins = true, known, nil, false
 	m.process++
 	m.renewing = time.Now()
 	m.lease++
@@ -86,16 +69,21 @@ func (w *world) start(m *member) {
 
 // kill ends a worker's process.
 func (w *world) kill(m *member) {
-	w.mu.Lock()
 	m.renewed = w.lastRenewal(m)
 	m.renewing = time.Time{}
-	m.alive, m.crashed = false, time.Now()
-	m.lastRan = w.cluster.RunsOn(m.name)
-	slices.Sort(m.lastRan)
-	w.endRuns(m)
-	w.note(worldLane, "%s has ended, and ran %v", m.name, m.lastRan)
-	w.mu.Unlock()
-	w.cluster.Kill(m.name)
+	m.alive = false
+	w.note(worldLane, "%s has ended, and ran %v", m.name, w.runsOn(m.name))
+	m.crashed = nil
+	clear(m.ordered)
+	for _, runs := range w.running {
+		for _, r := range slices.Clone(runs) {
+			if r.worker == m {
+				w.end(r)
+				m.crashed = append(m.crashed, r)
+			}
+		}
+	}
+	w.unlocked(func() { w.cluster.Kill(m.name) })
 }
 
 // join makes a worker a member. If it has no process, it starts one.
@@ -108,41 +96,35 @@ func (w *world) join(m *member) {
 
 // register makes a worker with a process a member.
 func (w *world) register(m *member) {
-	w.mu.Lock()
 	m.registered, m.draining = true, false
 	m.session++
-	m.joined, m.renewing = time.Now(), time.Now()
+	m.renewing = time.Now()
 	m.lease++
 	w.members = append(w.members, m.name)
-	w.mu.Unlock()
-	w.publish(change{worker: m.name, joins: true, session: m.session, settings: m.settings})
+	w.publishWorker(m, true)
 }
 
 // unregister removes a worker from the members.
 func (w *world) unregister(m *member) {
-	w.mu.Lock()
 	if !m.registered {
-		w.mu.Unlock()
 		return
 	}
 	m.registered = false
 	m.lease++
 	w.members = slices.DeleteFunc(w.members, func(name string) bool { return name == m.name })
-	w.loseTrack(m)
-	w.mu.Unlock()
-	w.publish(change{worker: m.name, leaves: true})
+	m.crashed = nil
+	w.forget(m.name, "", UnfencedLost)
+	w.publish(change{worker: expectedWorker{name: m.name}, gone: true})
 }
 
 // disconnect disconnects a worker from the coordinator, so that its lease will end.
 func (w *world) disconnect(m *member, how connection) {
-	w.mu.Lock()
 	last := w.lastRenewal(m)
 	if how == cut {
 		m.renewed, m.renewing = last, time.Time{}
 	}
 	m.coordinator = how
 	m.lease++
-	w.mu.Unlock()
 	lease := m.lease
 	if w.Membership == Leases {
 		w.schedule.in(time.Until(last)+w.lease-w.margin, func() {
@@ -169,10 +151,8 @@ func (w *world) expire(m *member, renewed time.Time) {
 
 // selfFence stops everything on a worker, because its lease may end.
 func (w *world) selfFence(m *member) {
-	w.mu.Lock()
 	w.countEvent(SelfFencing, "%s stops everything, because its lease may end", m.name)
 	how := m.coordinator
-	w.mu.Unlock()
 	w.kill(m)
 	m.rejoins = true
 	if how == oneWay {
@@ -188,15 +168,12 @@ func (w *world) reconnect(m *member) {
 	m.coordinator = connected
 	switch {
 	case m.alive && m.registered:
-		w.mu.Lock()
 		m.renewing = time.Now()
 		m.lease++
-		w.mu.Unlock()
 	case m.alive: // unfenced: it has kept running
-		w.cluster.Worker(m.name).Fence(orchestrator.Term{Epoch: w.epoch})
-		w.mu.Lock()
-		m.highest = later(m.highest, orchestrator.Term{Epoch: w.epoch})
-		w.mu.Unlock()
+		known := orchestrator.Term{Epoch: w.epoch}
+		w.unlocked(func() { w.cluster.Worker(m.name).Fence(known) })
+		m.highest = later(m.highest, known)
 		w.register(m)
 	case m.rejoins:
 		w.unregister(m) // it revokes its old lease
@@ -207,7 +184,7 @@ func (w *world) reconnect(m *member) {
 // crash ends a worker's process without notice.
 func (w *world) crash(m *member) {
 	w.kill(m)
-	if w.hasLeases() && m.registered && m.coordinator != cut {
+	if w.hold && m.registered && m.coordinator != cut {
 		m.lease++
 		w.expire(m, m.renewed)
 	}
@@ -222,44 +199,39 @@ func (w *world) restart(m *member, rnd *random) {
 		m.rejoins = true
 		return
 	}
-	mine := m.registered && (!w.hasLeases() || time.Until(m.renewed.Add(w.lease-w.margin)) > 0)
+	mine := m.registered && (!w.hold || time.Until(m.renewed.Add(w.lease-w.margin)) > 0)
 	switch {
 	case !m.registered:
 		w.join(m)
 	case mine && rnd.chance(0.5):
-		w.mu.Lock()
-		w.countEvent(RestartWithTasks, "%s runs %v again", m.name, m.lastRan)
-		w.mu.Unlock()
+		w.countEvent(RestartWithTasks, "%s", m.name)
 		w.restore(m)
-	case w.hasLeases() && rnd.chance(0.5):
-		w.mu.Lock()
+	case w.hold && rnd.chance(0.5):
 		w.countEvent(RestartEmpty, "%s revokes its lease", m.name)
-		w.mu.Unlock()
 		w.unregister(m)
 		w.join(m)
 	default:
-		w.mu.Lock()
 		w.countEvent(RestartEmpty, "%s keeps its membership", m.name)
-		w.mu.Unlock()
 		w.start(m)
 	}
 }
 
 // restore starts a process that runs its predecessor's tasks again.
 func (w *world) restore(m *member) {
-	tasks := m.lastRan
-	w.start(m)
-	w.mu.Lock()
-	m.restoring = true
-	w.mu.Unlock()
-	worker := w.cluster.Worker(m.name)
-	ctx := orchestrator.ContextWithTerm(context.Background(), m.highest)
-	for _, task := range tasks {
-		_ = worker.Add(ctx, task) // not on a leader's order
+	var tasks []string
+	for _, r := range m.crashed {
+		tasks = append(tasks, r.task)
 	}
-	w.mu.Lock()
+	slices.Sort(tasks)
+	w.start(m)
+	m.restoring = true
+	ctx := orchestrator.ContextWithTerm(context.Background(), m.highest)
+	w.unlocked(func() {
+		for _, task := range tasks {
+			_ = w.cluster.Worker(m.name).Add(ctx, task) // not on a leader's order
+		}
+	})
 	m.restoring = false
-	w.mu.Unlock()
 }
 
 func later(a, b orchestrator.Term) orchestrator.Term {

@@ -3,8 +3,11 @@ package simulator
 // Run: one run, from its seed to its report.
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -51,17 +54,19 @@ func simulate(p setup) (*Report, error) {
 		return nil, err
 	}
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.note(worldLane, "%v", &w.setup)
-	w.mu.Unlock()
-	w.populate()
-	if first := w.elect(); first != nil {
-		w.lead(first)
+	for _, name := range w.names[:w.Workers] {
+		w.join(w.workers[name])
 	}
+	rnd := newRandom(w.seed, "tasks")
+	for i := range w.Tasks {
+		w.define(w.newTask(fmt.Sprint("t", i+1), &rnd))
+	}
+	w.lead(w.elect())
 	w.schedule.in(w.eventEvery, func() { w.inject(1) })
-	if rnd := newRandom(w.seed, "begin"); w.slowLists > 0 {
-		w.beginLastingFaults()
-	} else if rnd.chance(0.5) {
-		w.schedule.in(rnd.between(0, time.Duration(w.terms)*w.eventEvery), w.beginLastingFaults)
+	if rnd = newRandom(w.seed, "begin"); rnd.chance(0.5) {
+		w.schedule.in(rnd.between(0, time.Duration(w.Terms)*w.eventEvery), w.beginLastingFaults)
 	}
 	w.advance(w.termsDone, 1000*time.Hour)
 	if !w.violated() {
@@ -78,30 +83,35 @@ func simulate(p setup) (*Report, error) {
 
 // close ends the faults, the leaders and the cluster.
 func (w *world) close() {
-	w.mu.Lock()
 	w.settling, w.healed = true, true
-	w.mu.Unlock()
 	for _, l := range w.leaders {
 		if l.cancel != nil {
 			l.end(errPaused)
-			<-l.done
+			w.unlocked(func() { <-l.done })
 		}
 	}
-	w.faulty.Close()
-	<-time.After(longestStop * w.Timeout) // time stops when this goroutine ends
-	for _, l := range w.leaders {
-		l.close()
-	}
-	if err := w.cluster.Close(w.context()); err != nil {
-		w.mu.Lock()
-		defer w.mu.Unlock()
+	w.judgeStarts(true)
+	var err error
+	w.unlocked(func() {
+		w.faulty.Close()
+		<-time.After(longestStop * w.Timeout) // time stops when this goroutine ends
+		for _, l := range w.leaders {
+			if closer, ok := l.comm.(io.Closer); ok {
+				_ = closer.Close()
+			}
+		}
+		err = w.cluster.Close(context.Background())
+		synctest.Wait()
+	})
+	if err != nil {
 		w.fail(nil, orchestrator.Term{}, Terminated, "%v", err)
 	}
-	synctest.Wait()
 }
 
-// context returns the parent of all contexts of a run.
-func (w *world) context() context.Context { return context.Background() }
+// runsOn returns the tasks that a worker runs, in order.
+func (w *world) runsOn(worker string) []string {
+	return slices.Sorted(slices.Values(w.cluster.RunsOn(worker)))
+}
 
 func (w *world) taskNames() []string { return slices.Sorted(maps.Keys(w.tasks)) }
 
@@ -111,25 +121,12 @@ func (w *world) print() {
 		return
 	}
 	slices.SortStableFunc(w.transcript, func(a, b line) int {
-		switch {
-		case a.at != b.at:
-			return int(a.at - b.at)
-		case a.lane != b.lane:
-			return int(a.lane - b.lane)
-		case a.text < b.text:
-			return -1
-		case a.text > b.text:
-			return 1
-		}
-		return 0
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.lane, b.lane), cmp.Compare(a.text, b.text))
 	})
 	for _, l := range w.transcript {
 		if _, err := fmt.Fprintf(w.Transcript, "%15v  %s\n", l.at, l.text); err != nil {
 			return
 		}
-	}
-	if v := w.violation; v != nil {
-		_, _ = fmt.Fprintf(w.Transcript, "%15v  VIOLATION: invariant %q: %s\n", v.At, v.Invariant, v.Text)
 	}
 }
 
@@ -145,30 +142,26 @@ type world struct {
 	failed    chan struct{} // closed by the first violation
 	termsDone chan struct{} // closed when the run has had enough terms
 
-	// mu guards the fields below. It is never held during a wait or a call to the
-	// orchestrator or the cluster.
-	mu       sync.Mutex
-	settling bool // only lasting faults remain
-	healed   bool // lasting faults have ended too
-	workers  map[string]*member
-	names    []string // of all workers, members or not
-	leaders  []*leader
-	byEpoch  map[uint64]*leader
-	epoch    uint64 // the coordinator's
-	number   uint64 // the latest term that the coordinator knows
-	members  []string
-	tasks    map[string]orchestrator.Task[string]
-	// Until the time given, no worker can start a task in poisonTasks, starts of one in
-	// hangingTasks hang, and one in stuckTasks cannot be stopped. Until outage, no worker
-	// can start anything. forever is the end of lasting faults.
-	poisonTasks, hangingTasks map[string]time.Time
-	stuckTasks                map[string]stuck
-	outage, forever           time.Time
+	// mu guards the fields below. The goroutine of Run holds it, except in unlocked. It is
+	// never held during a wait.
+	mu         sync.Mutex
+	settling   bool // only lasting faults remain
+	healed     bool // lasting faults have ended too
+	workers    map[string]*member
+	names      []string // of all workers, members or not
+	leaders    []*leader
+	byEpoch    map[uint64]*leader
+	epoch      uint64 // the coordinator's
+	number     uint64 // the latest term that the coordinator knows
+	members    []string
+	tasks      map[string]orchestrator.Task[string]
+	faults     map[fault]time.Time   // the end of each fault that has begun
+	forever    time.Time             // the end of lasting faults
+	resistance map[string]resistance // by stuck task
 
-	running      map[string][]*run          // by task
-	lastingBegan bool                       // the lasting faults have begun
-	stops        map[string]map[string]stop // by task and worker
-	pending      []*overlap
+	running      map[string][]*run // by task
+	lastingBegan bool              // the lasting faults have begun
+	pending      []*start
 	report       *Report
 	violation    *Violation
 	transcript   []line
@@ -180,37 +173,24 @@ func newWorld(p setup) (*world, error) {
 		failed: make(chan struct{}), termsDone: make(chan struct{}),
 		workers: make(map[string]*member), byEpoch: make(map[uint64]*leader),
 		epoch: 1000, tasks: make(map[string]orchestrator.Task[string]),
-		poisonTasks: make(map[string]time.Time), hangingTasks: make(map[string]time.Time), stuckTasks: make(map[string]stuck),
-		forever: time.Now().Add(100_000 * time.Hour), running: make(map[string][]*run), stops: make(map[string]map[string]stop),
-		report: newReport(),
+		faults: make(map[fault]time.Time), resistance: make(map[string]resistance),
+		forever: time.Now().Add(100_000 * time.Hour), running: make(map[string][]*run),
+		report: &Report{Runs: 1, Faults: make(map[string]int), Overlaps: make(map[Cause]int)},
 	}
-	w.report.Runs = 1
-	var err error
-	if w.drawFault, err = communicatortest.Seeded[string, string](p.network); err != nil {
+	var err, err2 error
+	w.drawFault, err = communicatortest.Seeded[string, string](p.network)
+	w.cluster, err2 = memory.New(w.runTask, memory.WithReadiness())
+	if err = errors.Join(err, err2); err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
-	if w.cluster, err = memory.New(w.runTask, memory.WithReadiness()); err != nil {
-		return nil, fmt.Errorf("simulate: %w", err)
-	}
-	w.faulty = communicatortest.NewFaulty(w.workersSide(), w.decide)
+	w.faulty = communicatortest.NewFaulty(newLayer(w.deliver, w.applier), w.decide)
 	for i := range max(12, min(p.Workers+2, maxWorkers)) {
 		name := fmt.Sprint("w", i+1)
 		w.names = append(w.names, name)
-		w.workers[name] = &member{name: name, index: i}
+		w.workers[name] = &member{expectedWorker: expectedWorker{name: name}, index: i, ordered: make(map[string]orchestrator.Term)}
 		w.drawSettings(w.workers[name])
 	}
 	return w, nil
-}
-
-// populate adds the first workers and tasks.
-func (w *world) populate() {
-	for _, name := range w.names[:w.Workers] {
-		w.join(w.workers[name])
-	}
-	rnd := newRandom(w.seed, "tasks")
-	for i := range w.Tasks {
-		w.define(w.newTask(fmt.Sprint("t", i+1), &rnd))
-	}
 }
 
 // advance processes the schedule until stop is closed, most has passed, or an invariant
@@ -218,49 +198,47 @@ func (w *world) populate() {
 func (w *world) advance(stop <-chan struct{}, most time.Duration) {
 	end := time.Now().Add(most)
 	for {
-		wait := time.Until(end)
-		next, some := w.schedule.next()
-		if some = some && next <= wait; some {
-			wait = next
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-			if !some {
-				return
+		wait, due := time.Until(end), false
+		if len(w.schedule) > 0 {
+			if next := time.Until(w.schedule[0].at); next <= wait {
+				wait, due = next, true
 			}
-			w.schedule.do()
-		case <-stop:
-			timer.Stop()
-			worldLane.await()
-			return
-		case <-w.failed:
-			timer.Stop()
+		}
+		over := false
+		w.unlocked(func() {
+			timer := time.NewTimer(wait)
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+			case <-stop:
+				over = true
+				worldLane.wait()
+			case <-w.failed:
+				over = true
+			}
+		})
+		if over || !due {
 			return
 		}
+		w.schedule.do()
 	}
 }
 
-// violated reports whether a violation has ended the run.
-func (w *world) violated() bool {
-	select {
-	case <-w.failed:
-		return true
-	default:
-		return false
-	}
+// unlocked calls a function that may wait, or that calls the cluster, without mu.
+func (w *world) unlocked(do func()) {
+	w.mu.Unlock()
+	defer w.mu.Lock()
+	do()
 }
+
+// violated reports whether a violation has ended the run.
+func (w *world) violated() bool { return w.violation != nil }
 
 // fail ends the run. If several violations are found at the same instant, the one
 // with the smallest text is kept, so that every run reports the same. The caller
 // holds mu.
 func (w *world) fail(l *leader, term orchestrator.Term, broken Invariant, format string, args ...any) {
-	v := &Violation{
-		Seed: w.seed, At: time.Since(w.began), Term: term, Invariant: broken, Text: fmt.Sprintf(format, args...),
-	}
-	if l != nil {
-		v.Leader = l.number
-	}
+	v := &Violation{w.seed, time.Since(w.began), l.lane(), term, broken, fmt.Sprintf(format, args...)}
 	if old := w.violation; old != nil {
 		if old.At == v.At && v.Error() < old.Error() {
 			w.violation = v

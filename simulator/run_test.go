@@ -2,6 +2,7 @@ package simulator_test
 
 import (
 	"bytes"
+	"fmt"
 	"runtime"
 	"testing"
 	"time"
@@ -16,12 +17,12 @@ import (
 // Each kind of event occurs in many runs.
 func TestRun_EverythingHappens(t *testing.T) {
 	var total simulator.Report
-	for seed := range uint64(300) {
+	for seed := range uint64(150) {
 		report, err := simulator.Run(t, seed, simulator.Settings{})
 		require.NoError(t, err)
 		total.Add(report)
 	}
-	const often = 50
+	const often = 25
 	for kind := communicatortest.Refusal; kind <= communicatortest.Stuck; kind++ {
 		require.Greater(t, total.Faults[kind.String()], often, "%v", kind)
 	}
@@ -29,11 +30,8 @@ func TestRun_EverythingHappens(t *testing.T) {
 		require.Greater(t, total.Faults[kind.String()], often, "%v", kind)
 	}
 	for kind := simulator.Relabel; kind <= simulator.ZoneChange; kind++ { // in runs with rules
-		require.Greater(t, total.Faults[kind.String()], 20, "%v", kind)
+		require.Greater(t, total.Faults[kind.String()], 10, "%v", kind)
 	}
-	require.Greater(t, total.Evictions, often)
-	require.Greater(t, total.EvictionsHeld, often)
-	require.Greater(t, total.CausesChecked, often)
 	for _, fault := range []string{
 		"false list", "slow to be ready", "slow to stop",
 		"start of a poison task refused", "start refused by a broken worker", "start refused in an outage",
@@ -44,7 +42,7 @@ func TestRun_EverythingHappens(t *testing.T) {
 	require.Positive(t, total.Overlaps[simulator.UnfencedLost])
 	require.Positive(t, total.Overlaps[simulator.StartFirst])
 	require.Positive(t, total.Overlaps[simulator.FalseList])
-	require.Greater(t, total.Refused, often)
+	require.Greater(t, total.Faults["write refused by a fence"], often)
 	require.Greater(t, total.Plans, often)
 	require.Greater(t, total.PlansCompared, often)
 	require.Greater(t, total.DryRuns, often)
@@ -52,17 +50,17 @@ func TestRun_EverythingHappens(t *testing.T) {
 		simulator.BrokenWorker, simulator.HangingWorker, simulator.SlowLists,
 		simulator.PoisonTask, simulator.HangingTask, simulator.StuckTask, simulator.Outage,
 	} {
-		require.Greater(t, total.Faults["lasting "+kind.String()], 10, "%v", kind)
+		require.Greater(t, total.Faults["lasting "+kind.String()], 5, "%v", kind)
 	}
 	require.Greater(t, total.Leaders, 2*total.Runs)
 	require.GreaterOrEqual(t, total.Terms, 30*total.Runs)
-	require.Equal(t, 300, total.Runs)
+	require.Equal(t, 150, total.Runs)
 }
 
 // If workers fence themselves, none is declared lost. Without false lists and moves that
 // start first, no task runs twice that did not before.
 func TestRun_Exclusive(t *testing.T) {
-	for seed := range uint64(100) {
+	for seed := range uint64(60) {
 		report, err := simulator.Run(t, seed, simulator.Settings{
 			Membership: simulator.Leases,
 			Without:    []simulator.Event{simulator.FalseLists},
@@ -107,7 +105,7 @@ func TestRun_IsRepeatable(t *testing.T) {
 		var b bytes.Buffer
 		report, err := simulator.Run(t, seed, simulator.Settings{Transcript: &b})
 		require.NoError(t, err)
-		b.WriteString(report.String())
+		_, _ = fmt.Fprintf(&b, "%+v", *report)
 		return b.String()
 	}
 	check := func(seed uint64, times int) {
@@ -122,7 +120,7 @@ func TestRun_IsRepeatable(t *testing.T) {
 			}
 		}
 	}
-	for seed := range uint64(*simulator.Schedules / 10) {
+	for seed := range uint64(*schedules / 10) {
 		check(seed, 1)
 	}
 	check(1065, 20) // a leader removes tasks while an Apply of its predecessor waits for them to start

@@ -4,73 +4,38 @@ package simulator
 // random draws make runs repeatable.
 
 import (
-	"container/heap"
 	"context"
+	"slices"
 	"time"
 )
 
-// schedule holds the scheduled actions.
-type schedule struct {
-	entries entries
-	added   uint64 // counts the actions
-}
+// schedule holds the scheduled actions, ordered by time. Of those at the same time, the ones
+// added earlier come first.
+type schedule []scheduledAction
 
 // scheduledAction is an action of the world and its time.
 type scheduledAction struct {
-	at    time.Time
-	order uint64 // breaks ties: entries added earlier come first
-	do    func()
+	at time.Time
+	do func()
 }
 
 // in schedules an action after d, at the next instant of the world's lane.
 func (s *schedule) in(d time.Duration, do func()) {
-	s.added++
 	at := time.Now().Add(worldLane.after(max(d, period)))
-	heap.Push(&s.entries, scheduledAction{at: at, order: s.added, do: do})
-}
-
-// next returns the time until the next action, and false if the schedule is empty.
-func (s *schedule) next() (time.Duration, bool) {
-	if len(s.entries) == 0 {
-		return 0, false
-	}
-	return time.Until(s.entries[0].at), true
+	i, _ := slices.BinarySearchFunc(*s, at, func(a scheduledAction, at time.Time) int {
+		if a.at.After(at) {
+			return 1
+		}
+		return -1
+	})
+	*s = slices.Insert(*s, i, scheduledAction{at, do})
 }
 
 // do runs the next action.
 func (s *schedule) do() {
-	e, _ := heap.Pop(&s.entries).(scheduledAction)
-	e.do()
-}
-
-// entries is a heap ordered by time.
-type entries []scheduledAction
-
-func (e entries) Len() int { return len(e) }
-
-func (e entries) Less(i, j int) bool {
-	if !e[i].at.Equal(e[j].at) {
-		return e[i].at.Before(e[j].at)
-	}
-	return e[i].order < e[j].order
-}
-
-func (e entries) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-
-// Push implements heap.Interface.
-func (e *entries) Push(v any) {
-	if entry, ok := v.(scheduledAction); ok {
-		*e = append(*e, entry)
-	}
-}
-
-// Pop implements heap.Interface.
-func (e *entries) Pop() any {
-	last := len(*e) - 1
-	v := (*e)[last]
-	(*e)[last] = scheduledAction{}
-	*e = (*e)[:last]
-	return v
+	next := (*s)[0]
+	*s = (*s)[1:]
+	next.do()
 }
 
 // period is the distance between the instants of one actor, in nanoseconds. All
@@ -120,15 +85,8 @@ func (l lane) after(d time.Duration) time.Duration {
 	return d + time.Duration((int64(l)-at%period+period)%period)
 }
 
-// await waits for the lane's next instant.
-func (l lane) await() {
-	if d := l.after(0); d > 0 {
-		<-time.After(d)
-	}
-}
-
-// awaitOr does the same, but returns the cause of ctx when ctx ends.
-func (l lane) awaitOr(ctx context.Context) error {
+// await waits for the lane's next instant, or returns the cause of ctx when ctx ends.
+func (l lane) await(ctx context.Context) error {
 	d := l.after(0)
 	if d == 0 {
 		return nil
@@ -142,6 +100,9 @@ func (l lane) awaitOr(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 }
+
+// wait waits for the lane's next instant.
+func (l lane) wait() { _ = l.await(context.Background()) }
 
 // roundDown rounds d down to a multiple of ten periods, so that a tenth of a timeout is
 // a multiple of apart.

@@ -3,6 +3,7 @@ package simulator
 // Settings that a user can fix. The seed determines the others.
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -62,9 +63,6 @@ type Settings struct {
 	// Transcript receives everything that happened, one event a line, at the end of
 	// the run. Nil means no transcript.
 	Transcript io.Writer
-
-	// census counts the goroutines of all leaders, unless it is nil.
-	census func() int
 }
 
 // Values for fields whose zero value means "drawn".
@@ -90,15 +88,6 @@ const (
 	// Grace: workers have no leases, and are declared lost after a grace period.
 	Grace
 )
-
-// String returns the name of the constant.
-func (m Membership) String() string {
-	names := []string{"Drawn", "Leases", "Unfenced", "Grace"}
-	if int(m) < len(names) {
-		return names[m]
-	}
-	return fmt.Sprintf("Membership(%d)", uint8(m))
-}
 
 // Rules determines whether there are rules of placement.
 type Rules uint8
@@ -144,8 +133,7 @@ func (s *Settings) check() error {
 type setup struct {
 	Settings
 	seed       uint64
-	terms      int
-	hold       bool // HoldUntilRemoved
+	hold       bool // workers have leases, and leaders hold silent ones until they are removed
 	maxMoves   int  // negative: no limit
 	maxLoss    float64
 	applier    bool          // the workers' side implements Applier
@@ -159,8 +147,7 @@ type setup struct {
 	delay      time.Duration // until a change reaches a leader
 	knowsTerms bool          // the coordinator knows the term's number
 	weights    [events]float64
-	lasting    []Event       // the faults that do not end on their own
-	slowLists  time.Duration // duration of every List in a slow fleet; 0: the fleet is not slow
+	lasting    []Event // the faults that do not end on their own
 	network    communicatortest.Schedule
 	slowStop   float64 // probability that a task is slow to stop
 	slowLoad   float64 // probability that a task is slow to be ready
@@ -174,41 +161,28 @@ type setup struct {
 
 // String describes a setup in one line.
 func (s *setup) String() string {
-	text := fmt.Sprintf("%v; timeout %v, grace %v, handoff %v, max moves %d, max loss %v, concurrency %d, Applier %v, Run %v, a term every %v",
-		s.Membership, s.Timeout, s.Grace, s.Handoff, s.maxMoves, s.maxLoss, s.Concurrency, s.applier, s.usesRun, s.tick)
-	if s.rules.some() {
-		text += fmt.Sprintf(", rules %+v", s.rules)
-	}
-	return text
+	return fmt.Sprintf("membership %d; timeout %v, grace %v, handoff %v, max moves %d, max loss %v, concurrency %d, Applier %v, Run %v, a term every %v, rules %+v",
+		s.Membership, s.Timeout, s.Grace, s.Handoff, s.maxMoves, s.maxLoss, s.Concurrency, s.applier, s.usesRun, s.tick, s.rules)
 }
 
 // draw returns a setup with every open setting drawn.
 func draw(seed uint64, s Settings) setup {
 	rnd := newRandom(seed, "setup")
-	p := setup{Settings: s, seed: seed, terms: s.Terms}
-	if p.terms == 0 {
-		p.terms = 30
-	}
-	setIfZero(&p.Workers, rnd.oneTo(10))
-	setIfZero(&p.Tasks, choose(&rnd, 0, rnd.oneTo(8), rnd.oneTo(20), rnd.oneTo(40), rnd.oneTo(40)))
-	setIfZero(&p.Concurrency, choose(&rnd, 1, 2, 5, 128, 128, 128, 128))
-	p.Timeout = roundDown(orDrawn(s.Timeout, choose(&rnd, time.Second, 2*time.Second, 10*time.Second)))
-	membership := choose(&rnd, Leases, Leases, Leases, Leases, Unfenced, Grace, Grace, Grace, Grace)
-	if p.Membership == Drawn {
-		p.Membership = membership
-	}
-	p.hold = p.Membership != Grace
+	p := setup{Settings: s, seed: seed}
+	p.Terms = cmp.Or(s.Terms, 30)
+	p.Workers = cmp.Or(s.Workers, rnd.oneTo(10))
+	p.Tasks = cmp.Or(s.Tasks, choose(&rnd, 0, rnd.oneTo(8), rnd.oneTo(20), rnd.oneTo(40), rnd.oneTo(40)))
+	p.Concurrency = cmp.Or(s.Concurrency, choose(&rnd, 1, 2, 5, 128, 128, 128, 128))
+	p.Timeout = roundDown(cmp.Or(s.Timeout, choose(&rnd, time.Second, 2*time.Second, 10*time.Second)))
+	p.Membership = cmp.Or(s.Membership, choose(&rnd, Leases, Leases, Leases, Leases, Unfenced, Grace, Grace, Grace, Grace))
 	grace := choose(&rnd, NoGrace, rnd.between(p.Timeout/2, 8*p.Timeout), 3*p.Timeout, rnd.between(0, p.Timeout))
-	p.Grace = max(orDrawn(s.Grace, grace), 0)
-	if p.hold {
+	p.Grace = max(cmp.Or(s.Grace, grace), 0)
+	if p.hold = p.Membership != Grace; p.hold {
 		p.Grace = orchestrator.HoldUntilRemoved
 	}
-	handoff := choose(&rnd, orchestrator.StopThenStart, orchestrator.StopThenStart, orchestrator.StartThenStop)
-	if p.Handoff == orchestrator.HandoffDefault {
-		p.Handoff = handoff
-	}
+	p.Handoff = cmp.Or(s.Handoff, choose(&rnd, orchestrator.StopThenStart, orchestrator.StopThenStart, orchestrator.StartThenStop))
 	p.overlaps, p.truthful = rnd.chance(0.5), rnd.chance(0.6)
-	setIfZero(&p.MaxMoves, choose(&rnd, Unlimited, Unlimited, Unlimited, Unlimited, NoMoves, rnd.oneTo(5)))
+	p.MaxMoves = cmp.Or(s.MaxMoves, choose(&rnd, Unlimited, Unlimited, Unlimited, Unlimited, NoMoves, rnd.oneTo(5)))
 	p.maxMoves = max(p.MaxMoves, Unlimited)
 	if p.MaxMoves == NoMoves {
 		p.maxMoves = 0
@@ -229,20 +203,6 @@ func draw(seed uint64, s Settings) setup {
 		p.every = rest.between(5*p.Timeout, 15*p.Timeout)
 	}
 	return p
-}
-
-// setIfZero sets a field that is 0.
-func setIfZero(field *int, value int) {
-	if *field == 0 {
-		*field = value
-	}
-}
-
-func orDrawn(fixed, drawn time.Duration) time.Duration {
-	if fixed != 0 {
-		return fixed
-	}
-	return drawn
 }
 
 // drawDurations draws the durations.
@@ -298,8 +258,6 @@ func (s *setup) drawLasting() {
 	rnd := newRandom(s.seed, "lasting")
 	kinds := []Event{BrokenWorker, HangingWorker, SlowLists, PoisonTask, HangingTask, StuckTask}
 	switch {
-	case s.slowLists > 0:
-		s.lasting = []Event{SlowLists}
 	case rnd.chance(0.1):
 		s.lasting = []Event{Outage}
 	case rnd.chance(0.4):
@@ -314,19 +272,14 @@ func (s *setup) drawLasting() {
 }
 
 // drawFleet draws a big fleet in one run of 150, with fewer terms. Half of these fleets
-// have few slots and slow List calls, so that no term can list all workers.
+// have few slots for calls.
 func (s *setup) drawFleet(fixed *Settings) {
 	rnd := newRandom(s.seed, "fleet")
 	if fixed.Workers > 0 || fixed.Tasks > 0 || !rnd.chance(1.0/150) {
 		return
 	}
-	s.Workers, s.Tasks, s.terms = 60+rnd.oneTo(140), 50+rnd.oneTo(250), max(s.terms/5, 1)
-	if s.Concurrency = s.Workers; fixed.Concurrency > 0 {
-		s.Concurrency = fixed.Concurrency
-	} else if rnd.chance(0.5) && (s.hold || s.Grace >= 2*s.Timeout) {
-		s.slowLists = rnd.between(s.Timeout/10, s.Timeout/4)
-		s.Concurrency = s.Workers / choose(&rnd, 3, 5, 8)
-	}
+	s.Workers, s.Tasks, s.Terms = 60+rnd.oneTo(140), 50+rnd.oneTo(250), max(s.Terms/5, 1)
+	s.Concurrency = cmp.Or(fixed.Concurrency, s.Workers/choose(&rnd, 1, 1, 1, 3, 5, 8))
 }
 
 // Durations of a fault's consequences, in timeouts.
