@@ -27,8 +27,8 @@ prove: ## plan PROBLEMS random problems (1000000) against the reference, from nu
 bench: ## measure this library beside others, and write BENCHMARKS.md: an hour
 	go run -tags peers ./bench -write
 
-simulate: ## run SCHEDULES seeds of the simulator (100000): minutes, some hundred seeds a second
-	go test ./simulator -run 'TestSimulate$$' -count=1 -timeout=0 -v -simulator.schedules=$(SCHEDULES)
+simulate: ## run SCHEDULES seeds of the simulator (100000) from number SEED on (SEED=0: random): minutes
+	go test ./simulator -run 'TestSimulate$$' -count=1 -timeout=0 -v -simulator.schedules=$(SCHEDULES) -simulator.seed=$(SEED)
 
 defects: ## build the library with each deliberate defect, and check that it is found: minutes
 	DEFECTS=. .ci/run defects

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,26 +20,38 @@ import (
 	"github.com/f8949c05/orchestrator/simulator"
 )
 
-// The first seed of TestSimulate, the number of runs and their length. `make simulate` makes
-// 100,000 runs.
+// What TestSimulate runs. `make simulate` makes 100,000 runs.
 var (
-	baseSeed  = flag.Uint64("simulator.seed", 1, "first seed")
+	baseSeed  = flag.String("simulator.seed", "1", "first seed; 0 or new draws one")
 	schedules = flag.Int("simulator.schedules", 60, "number of seeds to run")
 	terms     = flag.Int("simulator.terms", 30, "number of terms of each run before the faults end")
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestSimulate makes many runs on all processors and prints a summary. For a failed
-// run it prints the command that repeats it.
+// firstSeed returns the first seed of TestSimulate. A drawn one leaves room for the seeds that
+// follow.
+func firstSeed(t *testing.T) uint64 {
+	t.Helper()
+	if *baseSeed == "0" || *baseSeed == "new" {
+		return 1 + rand.Uint64N(1<<40)
+	}
+	seed, err := strconv.ParseUint(*baseSeed, 10, 64)
+	require.NoError(t, err, "-simulator.seed must be a number or new")
+	return seed
+}
+
+// TestSimulate makes many runs on all processors and prints the first seed and a summary. For a
+// failed run it prints the command that repeats it.
 func TestSimulate(t *testing.T) {
 	var (
 		mu    sync.Mutex
 		total simulator.Report
 		next  atomic.Uint64
 		began = time.Now()
-		first = *baseSeed
+		first = firstSeed(t)
 	)
+	t.Logf("the seeds are %d to %d", first, first+uint64(*schedules)-1)
 	t.Run("schedules", func(t *testing.T) {
 		for shard := range runtime.GOMAXPROCS(0) {
 			t.Run(fmt.Sprint(shard), func(t *testing.T) {
