@@ -16,8 +16,8 @@ import (
 // Bounds at the end of a run.
 const (
 	settleTerms = 4  // terms that change something, apart from those that pauses and a budget of moves need
-	waitsMost   = 60 // terms in a row that wait for workers to answer or to be lost
-	idleTerms   = 25 // terms a minute apart that change nothing although something is to be done
+	waitsMost   = 20 // terms in a row that wait for workers to answer or to be lost
+	idleTerms   = 20 // terms a minute apart that change nothing although something is to be done
 )
 
 // settleDown ends the faults, the lasting ones last, waits until their consequences
@@ -159,8 +159,8 @@ func (ft *finalTerms) runTerm() bool {
 func (ft *finalTerms) isCalm() bool { return ft.w.healed || len(ft.w.lasting) == 0 }
 
 // converge runs terms until nothing is left to do. Terms that change something are few. A
-// term that changes nothing although something is left to do waits for the end of a pause:
-// the next one follows a minute later. converge returns false if the run has ended.
+// term that changes nothing although something is left to do or pauses is followed by the next
+// one a minute later. converge returns false if the run has ended.
 func (ft *finalTerms) converge() bool {
 	most := settleTerms + ft.moreTerms() + 2*len(ft.l.o.LastPlan().Paused)
 	for spent, idle := 0, 0; ft.runTerm(); {
@@ -170,7 +170,7 @@ func (ft *finalTerms) converge() bool {
 			if spent++; spent > most {
 				ft.fail(Converged, "%d terms have changed something since the faults ended: %s", spent, why)
 			}
-		case why == "" || mayStay && idle >= idleTerms:
+		case why == "" && len(ft.l.o.LastPlan().Paused) == 0, (why == "" || mayStay) && idle >= idleTerms:
 			ft.w.report.TermsToSettle = max(ft.w.report.TermsToSettle, spent)
 			return true
 		default:

@@ -90,8 +90,8 @@
 //
 //   - No healthy task that has a place is missing for more than 30 terms.
 //   - Within 60 terms, and as many more as a budget of moves requires, no healthy task is to
-//     leave a draining worker, and none is to move for an even spread. A term that changes
-//     nothing although such moves are due is followed by a minute's pause.
+//     leave a draining worker, and none is to move for an even spread. Every 20 of these terms
+//     are followed by a minute's pause, because moves for an even spread may wait so long.
 //   - In the 30 terms after that, few terms are long and few healthy tasks move.
 //   - If no start succeeds anywhere, hardly any task stops.
 //
@@ -101,7 +101,7 @@
 // they affected have ended, and until workers that have ended are lost. From then on, four terms
 // that change something must suffice, and two more for each pause and as many as a budget of
 // moves requires. If something is left to do that a term does not do, the next term follows a
-// minute later, and at most 25 such terms may be needed. In the end all wanted tasks run, the
+// minute later, and at most 20 such terms may be needed. In the end all wanted tasks run, the
 // loads of open workers differ by one at most, package rebalance would change nothing, the next
 // term changes nothing, and LastActual says what really runs.
 //

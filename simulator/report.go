@@ -25,7 +25,7 @@ const (
 	// task. It did so on a worker that did not know the successor either, in place
 	// of a copy on a worker that had left.
 	UnawareLeader Cause = "leader unaware of its deposition"
-	// FalseList: a worker left the task out of its List, or added it.
+	// FalseList: a worker left the task out of its List.
 	FalseList Cause = "false List"
 )
 
@@ -42,7 +42,8 @@ type Report struct {
 	// Faults counts the faults by name: a communicatortest.FaultKind for a single
 	// call, an [Event] for everything else.
 	Faults map[string]int
-	// Overlaps counts the starts of a task beyond the number wanted, by cause.
+	// Overlaps counts the starts of a task beyond the number wanted, by cause. What a crashed
+	// worker ran counts until the worker has left or come back.
 	Overlaps map[Cause]int
 	// VirtualTime is the time that passed in the run.
 	VirtualTime time.Duration
@@ -50,8 +51,7 @@ type Report struct {
 	LongestTerm float64
 	// TermsToSettle is the largest number of terms that changed something after all
 	// faults had ended. Terms are not counted in which a worker that could answer
-	// was still to be listed, a worker that had gone was not lost yet, or a pause
-	// lasted.
+	// was still to be listed, or a worker that had gone was not lost yet.
 	TermsToSettle int
 }
 
