@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // A minimal cluster, whose workers only return lists and record writes, and its leader.

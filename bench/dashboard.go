@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // The dashboard of a big fleet: what its answers cost, and what it costs the terms.

@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // The library on a real etcd: a cold start, steady terms, changing contents, and

@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // A cluster on a real etcd in one process: the server, a leader, and members with

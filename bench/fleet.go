@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // The problems for all planners: fleets, and events that change them.

@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // The library over gRPC: a cold start, a lost worker, and steady terms with growing

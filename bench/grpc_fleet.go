@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // A fleet over gRPC in one process: a manager, and members with separate ports,

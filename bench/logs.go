@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // Records of running tasks and of the leader's terms.

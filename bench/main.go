@@ -1,3 +1,5 @@
+//go:build peers
+
 // Command bench measures this library beside other planners and assignment systems,
 // and beside a plain scan called the floor. Run it in the root of the repository.
 //
@@ -7,8 +9,7 @@
 //	  -quick           small fleets and few rounds, to check that it works
 //	  -stored          measure nothing, print what is stored; -write renders the page
 //
-// Without the build tag peers the planners of others are not compiled, which the tests of
-// this package do not need.
+// The build tag peers keeps franz-go, sarama and what they import out of everybody's go test.
 // race.go has the method of measuring and the floor; fleet.go and plans.go have the
 // fleets, the events and the comparison of planners. Each other part has its own files.
 package main
@@ -48,9 +49,6 @@ type flags struct {
 }
 
 func run(ctx context.Context, f flags) error {
-	if !f.stored && !hasPeers {
-		return errors.New("the planners of others are missing: go run -tags peers ./bench")
-	}
 	if f.quick && (f.write || f.stored) {
 		return errors.New("-quick cannot be combined with -write or -stored: its figures are not worth keeping")
 	}

@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // A term over a slow network is measured in a testing/synctest bubble, where time is
@@ -33,7 +35,7 @@ const networkTest = "TestNetwork"
 // measureNetwork runs the test and reads its attributes.
 func measureNetwork(ctx context.Context, cfg config) (network, error) {
 	cfg.log("a term over a slow network")
-	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-run", "^"+networkTest, "github.com/f8949c05/orchestrator/bench")
+	cmd := exec.CommandContext(ctx, "go", "test", "-tags=peers", "-count=1", "-v", "-run", "^"+networkTest, "github.com/f8949c05/orchestrator/bench")
 	cmd.Stderr = os.Stderr
 	// If the test fails because a goal is missed, its output still has the figures,
 	// and the report shows the failure.

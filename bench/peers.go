@@ -15,8 +15,6 @@ import (
 	"github.com/f8949c05/orchestrator/rebalance"
 )
 
-const hasPeers = true
-
 // peers returns the planners of others.
 func peers(cfg config) []planner {
 	return []planner{

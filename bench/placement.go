@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // Plans under rules: labels, zones and weights. The fleets are those on which the

@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // The quality of plans under rules: beside franz-go with members of unequal subscriptions, on

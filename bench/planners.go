@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // The planners: their interface, this library's, and the check of every plan.

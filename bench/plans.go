@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // The comparison of planners, for every size and event.

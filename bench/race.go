@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // The method of measuring. Everything that is compared runs in turn, round after

@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // Reaction time: how long a user waits after a change until the tasks run. The

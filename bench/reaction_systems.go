@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // The systems whose reaction time is measured.

@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // Recruiting: the cost of a call that starts no job, beside the simplest way to

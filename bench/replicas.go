@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // Equal replicas on a real PostgreSQL. Package bench/replicas measures them in a test.
@@ -32,7 +34,7 @@ func measureReplicas(ctx context.Context, cfg config) (r replicaResults, err err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	path := filepath.Join(dir, "results.json")
-	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-timeout=0", "github.com/f8949c05/orchestrator/bench/replicas",
+	cmd := exec.CommandContext(ctx, "go", "test", "-tags=peers", "-count=1", "-v", "-timeout=0", "github.com/f8949c05/orchestrator/bench/replicas",
 		"-replicas.out="+path, fmt.Sprintf("-replicas.quick=%t", cfg.quick))
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 	cmd.Stderr = os.Stderr

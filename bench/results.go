@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // The results: tables of figures, and goals. They are stored as JSON, part by part, and

@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 import (
@@ -18,7 +20,7 @@ func TestBench_ThePageIsRenderedFromTheResults(t *testing.T) {
 	require.NoError(t, err)
 	got, err := os.ReadFile("../" + pageFile)
 	require.NoError(t, err)
-	require.Equal(t, want, string(got), "go run ./bench -stored -write")
+	require.Equal(t, want, string(got), "go run -tags peers ./bench -stored -write")
 
 	encoded, err := r.encode()
 	require.NoError(t, err)

@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // Whole terms through the public API, with names, beside the floor.

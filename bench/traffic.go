@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // Traffic, counted in both directions: of connections over gRPC at their listeners, and of

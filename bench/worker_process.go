@@ -1,3 +1,5 @@
+//go:build peers
+
 package main
 
 // The worker processes that join and are killed while reaction times are measured.

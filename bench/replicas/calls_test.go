@@ -1,3 +1,5 @@
+//go:build peers
+
 package replicas_test
 
 // Single calls of the backend.

@@ -1,3 +1,5 @@
+//go:build peers
+
 package replicas_test
 
 // A big fleet: its cold start, and the steady load.

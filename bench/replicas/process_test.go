@@ -1,3 +1,5 @@
+//go:build peers
+
 package replicas_test
 
 // The process that runs replicas, and its tasks.
