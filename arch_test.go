@@ -102,11 +102,10 @@ var mayImport = map[string]string{
 	"examples/internal/stage/stagetest":   "std examples/internal/stage",
 	"internal/draintest":                  "std dashboard/api",
 	"internal/netfault":                   "std",
-	"internal/pgtest":                     "std internal/testenv golang.org/x/sys/unix",
+	"internal/pgtest":                     "std internal/proctest golang.org/x/sys/unix",
 	"internal/proctest":                   "std golang.org/x/sys/unix",
 	"internal/scenario":                   "std . communicator/memory",
 	"internal/testca":                     "std",
-	"internal/testenv":                    "std",
 	"replica/postgres/e2e":                "",
 	"test":                                "",
 }
@@ -128,7 +127,7 @@ var mayLink = map[string]string{
 }
 
 // testsOnly is what only tests may import.
-const testsOnly = "github.com/stretchr/testify go.uber.org/goleak internal/draintest internal/pgtest internal/proctest internal/testenv"
+const testsOnly = "github.com/stretchr/testify go.uber.org/goleak internal/draintest internal/pgtest internal/proctest"
 
 // superseded is what even tests do not import. The replacements are log/slog,
 // math/rand/v2, io with os, and errors.

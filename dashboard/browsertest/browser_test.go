@@ -24,7 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/f8949c05/orchestrator/internal/testenv"
+	"github.com/f8949c05/orchestrator/internal/proctest"
 )
 
 var (
@@ -63,7 +63,7 @@ func TestMain(m *testing.M) {
 // browser returns the browser, which the first test starts. Without one it skips the test.
 func browser(t *testing.T) context.Context {
 	t.Helper()
-	path := testenv.Program(t, "chromium-headless-shell", "chromium-headless-shell", "headless-shell", "chromium", "google-chrome")
+	path := proctest.Program(t, "chromium-headless-shell", "chromium-headless-shell", "headless-shell", "chromium", "google-chrome")
 	chromium.start.Do(func() { startBrowser(path) })
 	require.NoError(t, chromium.err, "start %s", path)
 	return chromium.ctx

@@ -21,7 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/f8949c05/orchestrator/examples/internal/stage/stagetest"
-	"github.com/f8949c05/orchestrator/internal/testenv"
+	"github.com/f8949c05/orchestrator/internal/proctest"
 )
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 func startRedis(t *testing.T) (dial func(ctx context.Context) (net.Conn, error)) {
 	t.Helper()
 	var d net.Dialer
-	program, ok := testenv.Lookup(t, "redis-server", "redis-server")
+	program, ok := proctest.Lookup(t, "redis-server", "redis-server")
 	if !ok {
 		t.Log("no redis-server on the PATH: using the embedded stand-in")
 		standIn := miniredis.RunT(t)

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/internal/testenv"
+	"github.com/f8949c05/orchestrator/internal/proctest"
 )
 
 // The signals that end a server, for [process.end].
@@ -163,7 +163,7 @@ func freeAddr(t testing.TB) string {
 // Debian's folder, or the one in the PATH.
 func binaries(t testing.TB) string {
 	t.Helper()
-	return filepath.Dir(testenv.Program(t, debianPackage, "/usr/lib/postgresql/[1-9][0-9]/bin/postgres", "postgres"))
+	return filepath.Dir(proctest.Program(t, debianPackage, "/usr/lib/postgresql/[1-9][0-9]/bin/postgres", "postgres"))
 }
 
 const debianPackage = "postgresql"

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/f8949c05/orchestrator/internal/testenv"
+	"github.com/f8949c05/orchestrator/internal/proctest"
 )
 
 // crash kills the process and its children.
@@ -149,7 +149,7 @@ func account(t testing.TB) (uid, gid int) {
 	t.Helper()
 	u, err := user.Lookup(User)
 	if err != nil {
-		testenv.Missing(t, debianPackage) // which adds the user
+		proctest.Missing(t, debianPackage) // which adds the user
 	}
 	uid, err = strconv.Atoi(u.Uid)
 	if err == nil {

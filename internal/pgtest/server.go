@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/internal/testenv"
+	"github.com/f8949c05/orchestrator/internal/proctest"
 )
 
 // User is the superuser of each server. It needs no password.
@@ -34,7 +34,7 @@ type Server struct {
 }
 
 // Start starts a new server that runs until the end of the test. Without the programs it
-// skips the test; see package testenv.
+// skips the test; see package proctest.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	s := newServer(t)
@@ -275,7 +275,7 @@ type Bouncer struct {
 // of the server may connect without a password. Without the program it skips t.
 func (s *Server) Bouncer(t testing.TB) *Bouncer {
 	t.Helper()
-	b := &Bouncer{t: t, program: testenv.Program(t, "pgbouncer", "pgbouncer", "/usr/sbin/pgbouncer"), dir: folder(t), addr: freeAddr(t)}
+	b := &Bouncer{t: t, program: proctest.Program(t, "pgbouncer", "pgbouncer", "/usr/sbin/pgbouncer"), dir: folder(t), addr: freeAddr(t)}
 	host, port, err := net.SplitHostPort(b.addr)
 	if err != nil {
 		t.Fatalf("start PgBouncer: %v", err)

@@ -28,7 +28,6 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/internal/proctest"
-	"github.com/f8949c05/orchestrator/internal/testenv"
 )
 
 // python returns the command that starts a worker, with code generated from the
@@ -44,13 +43,13 @@ func python(t *testing.T) (command []string) {
 	}
 	// Debian's packages need Debian's Python, which may not be the first on the PATH.
 	const interpreter = "/usr/bin/python3"
-	plugin := testenv.Program(t, "protobuf-compiler-grpc", "grpc_python_plugin")
-	protoc := testenv.Program(t, "protobuf-compiler", "protoc")
+	plugin := proctest.Program(t, "protobuf-compiler-grpc", "grpc_python_plugin")
+	protoc := proctest.Program(t, "protobuf-compiler", "protoc")
 	if exec.Command(interpreter, "-c", "from grpc import server; from google.protobuf import message").Run() != nil {
-		testenv.Missing(t, "python3-grpcio python3-protobuf")
+		proctest.Missing(t, "python3-grpcio python3-protobuf")
 	}
 	if _, err := os.Stat("/usr/include/google/protobuf/duration.proto"); err != nil {
-		testenv.Missing(t, "libprotobuf-dev")
+		proctest.Missing(t, "libprotobuf-dev")
 	}
 	generated := t.TempDir()
 	output, err := exec.Command(protoc, "-I", proto, "--python_out="+generated, "--grpc_python_out="+generated,

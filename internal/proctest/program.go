@@ -1,9 +1,4 @@
-// Package testenv finds the programs of others that tests need, such as database servers and
-// browsers.
-//
-// A test whose program is missing is skipped with one line that names the Debian package. If
-// the environment has ORCHESTRATOR_PROGRAMS=required, as in .ci/run, it fails instead.
-package testenv
+package proctest
 
 import (
 	"os"
@@ -12,11 +7,15 @@ import (
 	"testing"
 )
 
-const required = "ORCHESTRATOR_PROGRAMS"
+// programs is the environment variable that makes a missing program an error if its value is
+// "required", as in .ci/run.
+const programs = "ORCHESTRATOR_PROGRAMS"
 
-// Program returns the path of a program that the test needs, or skips the test. The program
-// has one of these names in the PATH, or matches one of these patterns of absolute paths.
-// Earlier ones are preferred, and of the matches of a pattern the last one in order.
+// Program returns the path of a program of others that the test needs. If it is missing, the
+// test is skipped with one line that names the Debian package; if the environment has
+// ORCHESTRATOR_PROGRAMS=required, it fails. The program has one of these names in the PATH, or
+// matches one of these patterns of absolute paths. Earlier ones are preferred, and of the
+// matches of a pattern the last one in order.
 func Program(t testing.TB, debianPackage string, names ...string) string {
 	t.Helper()
 	path, ok := Lookup(t, debianPackage, names...)
@@ -47,7 +46,7 @@ func Lookup(t testing.TB, debianPackage string, names ...string) (path string, o
 			return path, true
 		}
 	}
-	if os.Getenv(required) == "required" {
+	if os.Getenv(programs) == "required" {
 		t.Fatalf("%s is not installed: apt-get install %s", names[0], debianPackage)
 	}
 	return "", false
@@ -56,7 +55,7 @@ func Lookup(t testing.TB, debianPackage string, names ...string) (path string, o
 // Missing skips the test, or fails it if programs are required.
 func Missing(t testing.TB, debianPackages string) {
 	t.Helper()
-	if os.Getenv(required) == "required" {
+	if os.Getenv(programs) == "required" {
 		t.Fatalf("not installed: apt-get install %s", debianPackages)
 	}
 	t.Skipf("not installed: apt-get install %s", debianPackages)

@@ -1,4 +1,4 @@
-package testenv_test
+package proctest_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/f8949c05/orchestrator/internal/testenv"
+	"github.com/f8949c05/orchestrator/internal/proctest"
 )
 
 // outcome records how a test ends that calls f.
@@ -57,22 +57,22 @@ func TestProgram_IsFoundInThePathAndByPattern(t *testing.T) {
 		"16/sql":     {pattern, "sql"},
 		"path/cache": {"stash", "cache"},
 	} {
-		require.Equal(t, filepath.Join(dir, want), testenv.Program(t, "sql-server", names...))
+		require.Equal(t, filepath.Join(dir, want), proctest.Program(t, "sql-server", names...))
 	}
-	o := outcomeOf(t, func(t testing.TB) { testenv.Program(t, "text-server", "text") })
+	o := outcomeOf(t, func(t testing.TB) { proctest.Program(t, "text-server", "text") })
 	require.Equal(t, "text is not installed: apt-get install text-server", o.failed, "it is not executable")
 }
 
 func TestProgram_MissingSkipsTheTestThatAsks(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	ask := func(t testing.TB) { testenv.Program(t, "redis-server", "redis-server", "/nowhere/*/redis-server") }
+	ask := func(t testing.TB) { proctest.Program(t, "redis-server", "redis-server", "/nowhere/*/redis-server") }
 
 	t.Setenv("ORCHESTRATOR_PROGRAMS", "")
 	o := outcomeOf(t, ask)
 	require.Equal(t, "not installed: apt-get install redis-server", o.skipped)
 	require.Empty(t, o.failed)
 	o = outcomeOf(t, func(t testing.TB) {
-		_, ok := testenv.Lookup(t, "redis-server", "redis-server")
+		_, ok := proctest.Lookup(t, "redis-server", "redis-server")
 		require.False(t, ok)
 	})
 	require.Empty(t, o.skipped, "the test has a substitute")
@@ -81,7 +81,7 @@ func TestProgram_MissingSkipsTheTestThatAsks(t *testing.T) {
 	require.NotEmpty(t, outcomeOf(t, ask).skipped)
 
 	t.Setenv("ORCHESTRATOR_PROGRAMS", "required")
-	for _, f := range []func(testing.TB){ask, func(t testing.TB) { testenv.Missing(t, "spin") }} {
+	for _, f := range []func(testing.TB){ask, func(t testing.TB) { proctest.Missing(t, "spin") }} {
 		o = outcomeOf(t, f)
 		require.Contains(t, o.failed, "apt-get install")
 		require.Empty(t, o.skipped)
