@@ -16,14 +16,17 @@ import (
 	"github.com/f8949c05/orchestrator/replica/replicatest"
 )
 
+// raced makes a campaign wait, so that others come between two steps also on a busy machine.
+const raced = "perform pg_sleep(0.3) where p_campaign > 0; "
+
 // defects are mistakes, each with the test of the kit that must fail.
 var defects = []struct {
 	name, found string
 	replace     []string // pieces of the schema, each followed by another
 }{
-	{"no lock", "B3_OneCampaignOfAnEpochSucceeds", []string{"p_name for update;", "p_name;"}},
+	{"no lock", "B3_OneCampaignOfAnEpochSucceeds", []string{"p_name for update;", "p_name; " + raced + "perform from orchestrator_tables x where x.name = p_name;"}},
 	{"reads the epoch before the lock", "B3_OneCampaignOfAnEpochSucceeds", []string{
-		"p_name for update;", "p_name; perform pg_sleep(0.01); perform from orchestrator_tables x where x.name = p_name for update;",
+		"p_name for update;", "p_name; " + raced + "perform from orchestrator_tables x where x.name = p_name for update;",
 	}},
 	{"reads the members before the lock", "B4_LeaderOrMemberSeesTheOther", []string{
 		"  loop", "  perform set_config('app.early', pg_current_snapshot()::text, true); loop",
