@@ -78,6 +78,8 @@ var mayImport = map[string]string{
 	"replica/postgres":    "std . replica internal/backoff github.com/jackc/pgx",
 	"replica/replicatest": "std . replica", // linked into the tests of users: no test library
 
+	"wire/model": "std",
+
 	// Programs.
 	"cmd/orchctl":             "std . dashboard/api history",
 	"examples/allocator":      "std . worker stats dashboard etcd etcd/embed examples/allocator/api go.etcd.io/etcd github.com/prometheus golang.org/x",
