@@ -2,36 +2,43 @@ package model
 
 // holding are the configurations without a rule off in which nothing is found.
 var holding = []config{
-	{name: "A, a loss", options: slowSyncs | lowEpochs, losses: 1, states: 1255115},
+	{name: "A, a loss", options: slowSyncs | lowEpochs, losses: 1, states: 1051305},
 	{name: "A, three leaders", options: slowSyncs, leaders: 3, states: 135936},
-	{name: "A, a loss, late answers of readings", options: slowReads | lowEpochs, losses: 1, batches: 2, states: 611905},
+	{name: "A, a loss, late answers of readings", options: slowReads | lowEpochs, losses: 1, batches: 2, states: 571881},
 	{name: "A, death observed, late Syncs", options: heartbeats | slowSyncs | lateSyncs, batches: 2, states: 1158528},
-	{name: "A, death observed, a loss", options: heartbeats | lowEpochs, losses: 1, batches: 2, states: 588991},
-	{name: "A, bare Syncs, a loss", options: bareSyncs | lowEpochs, losses: 1, batches: 2, states: 129236},
+	{name: "A, death observed, a loss", options: heartbeats | lowEpochs, losses: 1, batches: 2, states: 575787},
+	{name: "A, bare Syncs, a loss", options: bareSyncs | lowEpochs, losses: 1, batches: 2, states: 112068},
 	{name: "A, late orders", options: lateOrders, effort: always, states: 7044},
-	{name: "A, refusals", options: refusals | slowSyncs, states: 96886},
-	{name: "A, two tasks", tasks: 2, states: 367089},
+	{name: "A, refusals", options: refusals | slowSyncs, states: 101394},
+	{name: "A, two tasks", tasks: 2, states: 427591},
 	{name: "A, two instances", ids: 3, processes: 3, instances: 2, states: 569430},
 	{name: "A, StartThenStop", ids: 3, processes: 3, surplus: 1, states: 569430},
-	{name: "A, tokens, a loss", options: tokens, losses: 1, states: 1020849},
-	{name: "A, three IDs, a loss", options: lowEpochs, ids: 3, losses: 1, batches: 2, states: 257793},
-	{name: "B, three leaders", store: piecewise, leaders: 3, batches: 2, states: 1868383},
-	{name: "B, a loss of any records", store: piecewise, options: lowEpochs | partialLoss, losses: 1, batches: 2, states: 726113},
-	{name: "B, slow Syncs", store: piecewise, options: slowSyncs, states: 442880},
-	{name: "B, orders read before reports", store: piecewise, options: ordersFirst, batches: 2, states: 142958},
-	{name: "B, tokens, a loss", store: piecewise, options: tokens, losses: 1, batches: 2, states: 916197},
-	{name: "B, StartThenStop", store: piecewise, ids: 3, processes: 3, surplus: 1, batches: 2, states: 283022},
-	{name: "B, two instances", store: piecewise, ids: 3, processes: 3, instances: 2, batches: 2, states: 283022},
+	{name: "A, first batches, a loss", options: slowSyncs | lowEpochs | adoption, losses: 1, states: 1297343},
+	{name: "A, first batches, comes to run", options: liveness | adoption, batches: 2, states: 10496},
+	{name: "B, two tasks", store: piecewise, tasks: 2, batches: 2, states: 652611},
+	{name: "B, reports read before orders, a loss", store: piecewise, options: lowEpochs | reportsFirst, losses: 1, batches: 2, effort: large, states: 1038665},
+	{name: "A, reports read before orders, a loss", options: slowSyncs | lowEpochs | reportsFirst, losses: 1, effort: large, states: 1892960},
+	{name: "A, tokens, a loss", options: tokens, losses: 1, states: 986594},
+	{name: "A, three IDs, a loss", options: lowEpochs, ids: 3, losses: 1, batches: 2, states: 248515},
+	{name: "B, three leaders", store: piecewise, leaders: 3, batches: 2, states: 1995947},
+	{name: "B, a loss of any records", store: piecewise, options: lowEpochs | partialLoss, losses: 1, batches: 2, states: 473614},
+	{name: "B, slow Syncs", store: piecewise, options: slowSyncs, states: 453772},
+	{name: "B, orders read before reports", store: piecewise, options: ordersFirst, batches: 2, states: 143120},
+	{name: "B, tokens, a loss", store: piecewise, options: tokens, losses: 1, batches: 2, states: 478949},
+	{name: "B, StartThenStop", store: piecewise, ids: 3, processes: 3, surplus: 1, batches: 2, states: 283070},
+	{name: "B, two instances", store: piecewise, ids: 3, processes: 3, instances: 2, batches: 2, states: 283070},
 	{name: "A, comes to run", options: liveness, batches: 2, effort: always, states: 6070},
-	{name: "B, comes to run", store: piecewise, options: liveness, batches: 2, states: 391559},
-	{name: "B, comes to run after a loss", store: piecewise, options: liveness | plannerOnly, losses: 1, batches: 1, states: 585063},
-	{name: "A, comes to run after a loss", options: liveness | plannerOnly, ids: 3, losses: 1, batches: 1, effort: always, states: 14213},
+	{name: "B, comes to run", store: piecewise, options: liveness, batches: 2, states: 440825},
+	{name: "B, comes to run after a loss", store: piecewise, options: liveness | plannerOnly, losses: 1, batches: 1, states: 495812},
+	{name: "A, comes to run after a loss", options: liveness | plannerOnly, ids: 3, losses: 1, batches: 1, effort: always, states: 13109},
 }
 
 // The configurations in which rules are switched off.
 var (
 	lossA    = config{name: "A, a loss", options: slowSyncs | lowEpochs, losses: 1}
+	quickA   = config{name: "A, a loss, Syncs in one step", options: lowEpochs, losses: 1}
 	lossB    = config{name: "B, a loss", store: piecewise, options: lowEpochs, losses: 1, batches: 2}
+	ordersB  = config{name: "B, orders read before reports, a loss", store: piecewise, options: lowEpochs | ordersFirst, losses: 1, batches: 2}
 	leadersB = config{name: "B, three leaders", store: piecewise, leaders: 3, batches: 2}
 	lateA    = config{name: "A, late orders", options: lateOrders}
 	refusesA = config{name: "A, refusals", options: refusals | slowSyncs}
@@ -64,6 +71,9 @@ var defects = []config{
 	lossB.without(inCI, runsTwice, 14, sentCounts),
 	lossA.without(inCI, runsTwice, 15, appliedCounts),
 	lossB.without(inCI, runsTwice, 19, appliedCounts),
+	lossA.without(inCI, runsTwice, 27, exceptReported),
+	lossB.without(inCI, runsTwice, 18, exceptReported),
+	ordersB.without(large, runsTwice, 24),
 	lossA.without(inCI, runsTwice, 14, batchEpoch),
 	lossA.without(inCI, runsTwice, 16, batchServer),
 	lateA.without(always, runsTwice, 18, noLaterBatch),
@@ -87,8 +97,8 @@ var defects = []config{
 	lossA.without(inCI, runsTwice, 17, confirmReports),
 	lossB.without(inCI, runsTwice, 18, confirmReports),
 	lossA.without(inCI, runsTwice, 19, callNamesServer),
+	quickA.without(inCI, runsTwice, 16, callNamesServer),
 	lossB.without(inCI, runsTwice, 19, callNamesServer),
-	diesA1.without(inCI, runsTwice, 16, freshID),
 	lossA.without(inCI, runsTwice, 15, leaderStops),
 	diesA.without(always, runsTwice, 15, selfFencing),
 }
@@ -100,6 +110,7 @@ var spare = []config{
 	lossA.without(large, none, 0, sameBatchAgain),
 	lossB.without(large, none, 0, sameBatchAgain),
 	diesA.without(inCI, none, 0, compareEvicted, rememberEvicted),
+	diesA1.without(large, none, 0, freshID),
 	lossB.without(large, none, 0, newestOnly),
 	lossB.without(large, none, 0, leaderStops),
 	lossB.without(large, none, 0, epochAbove),

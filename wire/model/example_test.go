@@ -6,7 +6,7 @@ import "fmt"
 // all the same (O3), the leader orders the task a second time.
 func Example() {
 	c := lossA.without(always, runsTwice, 13, sentCounts).bounded()
-	for _, line := range c.transcript(search(c, 1, limit)) {
+	for _, line := range c.transcript(search(c, 1)) {
 		fmt.Println(line)
 	}
 	// Output:

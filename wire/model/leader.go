@@ -97,21 +97,26 @@ func (m *moves) readsEarly(k int) {
 	}
 }
 
-// mayRun reports whether member i may run a task, for all that leader k knows (O3).
-func (c *config) mayRun(s *state, k, i, task int) bool {
-	x := &s.members[i]
+// known returns the records of a member as leader k has read them.
+func (c *config) known(x *member, k int) (written order, said report) {
+	written, said = x.order, x.report
+	if c.has(ordersFirst) {
+		written = x.intents[k].early
+	}
+	if c.has(reportsFirst) {
+		said = x.intents[k].earlyWord
+	}
+	return written, said
+}
+
+// mayRun reports whether a member may run a task, for all that leader k knows (O3).
+func (c *config) mayRun(x *member, k, task int) bool {
 	b := uint8(1) << task
-	if x.phase == free || !x.has(recorded) {
+	if !x.has(recorded) {
 		return false // it is gone
 	}
 	w := &x.intents[k]
-	said, written := x.report, x.order
-	if c.has(reportsFirst) {
-		said = w.earlyWord
-	}
-	if c.has(ordersFirst) {
-		written = w.early
-	}
+	written, said := c.known(x, k)
 	newest, since := written, written.version
 	if w.sent != 0 && c.on(sentCounts) {
 		newest, since = w.newest, w.since[task]
@@ -123,60 +128,49 @@ func (c *config) mayRun(s *state, k, i, task int) bool {
 			return true // another leader's order to stop, unread
 		}
 	}
-	if newest.tasks&b != 0 {
-		if said.refused&b != 0 && newest.version <= said.applied {
-			return c.on(reportsCount) && said.also&b != 0
-		}
-		if c.on(ordersCount) {
-			return true
-		}
+	if newest.tasks&b != 0 && said.refused&b != 0 && newest.version <= said.applied {
+		return c.on(reportsCount) && said.also&b != 0
 	}
-	if c.on(appliedCounts) && said.applied < since {
-		return true
-	}
-	return c.on(reportsCount) && said.also&b != 0
+	return newest.tasks&b != 0 && c.on(ordersCount) || said.applied < since && c.on(appliedCounts) ||
+		said.also&b != 0 && c.on(reportsCount)
 }
 
-// full reports whether as many members as wanted may run a task, i not counted.
-func (c *config) full(s *state, k, i, task int) bool {
+// runs reports whether a member runs a task or will start it, by its report alone.
+func (c *config) runs(x *member, k, task int) bool {
+	written, said := c.known(x, k)
+	read := said.applied >= written.version && (written.tasks&^said.refused)>>task&1 != 0
+	return x.has(recorded) && (read || said.also>>task&1 != 0)
+}
+
+// permits reports whether O3 lets leader k order a task for member i.
+func (c *config) permits(s *state, k, i, task int) bool {
+	x := &s.members[i]
+	if c.runs(x, k, task) || !c.on(exceptReported) && c.mayRun(x, k, task) {
+		return true
+	}
 	others := 0
 	for j := range c.ids {
-		if j != i && c.mayRun(s, k, j, task) {
+		if j != i && c.mayRun(&s.members[j], k, task) {
 			others++
 		}
 	}
-	return others >= c.instances+c.surplus
+	return others < c.instances+c.surplus
 }
 
-// allowed reports whether O3 allows leader k an order of these tasks for member i.
-func (c *config) allowed(s *state, k, i int, tasks uint8) bool {
-	w := &s.members[i].intents[k]
+// permitsAll reports whether O3 lets leader k order these tasks for member i.
+func (c *config) permitsAll(s *state, k, i int, tasks uint8) bool {
 	for t := range c.tasks {
-		b := uint8(1) << t
-		if tasks&b != 0 && !(w.sent != 0 && w.newest.tasks&b != 0) && c.full(s, k, i, t) {
+		w := &s.members[i].intents[k]
+		if (tasks&^w.newest.tasks)>>t&1 != 0 && !c.permits(s, k, i, t) {
 			return false
 		}
 	}
 	return true
 }
 
-// writes reports whether leader k may write, and the Server that its batches name.
-func (c *config) writes(s *state, k int) (server uint8, ok bool) {
-	switch of := s.leaders[k].server; {
-	case of == s.server, c.store == piecewise:
-		return of, true
-	default:
-		return s.server, !c.on(leaderStops)
-	}
-}
-
 // plans adds every order for one member that leader k may send.
 func (m *moves) plans(k int) {
 	s := m.from
-	server, ok := m.writes(s, k)
-	if !ok {
-		return
-	}
 	total := m.ordered(s, k)
 	for i := range m.ids {
 		x := &s.members[i]
@@ -189,7 +183,7 @@ func (m *moves) plans(k int) {
 				w.sent == 0 && tasks == x.order.tasks && (x.order.version == 0 || !m.adopts() || !m.on(foundLater)) {
 				continue // nothing to write
 			}
-			if !m.allowed(s, k, i, tasks) {
+			if !m.permitsAll(s, k, i, tasks) {
 				continue
 			}
 			planned := m.planned(k, i, tasks, total)
@@ -202,7 +196,7 @@ func (m *moves) plans(k int) {
 			}
 			n := m.add(sendsOrder, k, i, !planned)
 			n.leaders[k].batches++
-			m.write(n, k, i, tasks, server)
+			m.write(n, k, i, tasks)
 		}
 	}
 }
@@ -254,7 +248,7 @@ func (m *moves) planned(k, i int, tasks uint8, total [maxTasks]int) bool {
 }
 
 // write sends an order for member i in the name of leader k.
-func (c *config) write(n *state, k, i int, tasks, server uint8) {
+func (c *config) write(n *state, k, i int, tasks uint8) {
 	x := &n.members[i]
 	w := &x.intents[k]
 	v := version(uint8(k+1), n.leaders[k].batches)
@@ -274,9 +268,9 @@ func (c *config) write(n *state, k, i int, tasks, server uint8) {
 		w.late.replaces = never
 	}
 	w.sent, w.newest = 1, order{v, tasks}
-	w.pending = batch{order: w.newest, server: server + 1}
+	w.pending = batch{w.newest, n.server + 1, 0}
 	if c.store == piecewise {
-		w.pending.server, w.pending.replaces = 1, x.order.version
+		w.pending = batch{w.newest, 0, x.order.version}
 	}
 }
 
@@ -287,10 +281,6 @@ const never = 0xff
 // a version of its own (O6).
 func (m *moves) firstBatchOf(k int) {
 	s := m.from
-	server, ok := m.writes(s, k)
-	if !ok {
-		return
-	}
 	n := m.add(sendsFirstBatch, k, 0, s.epoch != uint8(k+1))
 	n.leaders[k].begun = 1
 	for i := range m.ids {
@@ -300,14 +290,12 @@ func (m *moves) firstBatchOf(k int) {
 		}
 		keep := x.order.tasks
 		for t := range m.tasks {
-			b := uint8(1) << t
-			read := x.report.applied >= x.order.version && x.report.refused&b == 0
-			if m.on(reconsider) && keep&b != 0 && !read && m.full(s, k, i, t) {
-				keep &^= b
+			if m.on(reconsider) && !m.permits(s, k, i, t) {
+				keep &^= 1 << t
 			}
 		}
 		n.leaders[k].batches = s.leaders[k].batches + 1
-		m.write(n, k, i, keep, server)
+		m.write(n, k, i, keep)
 	}
 }
 

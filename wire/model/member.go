@@ -103,15 +103,17 @@ func (c *config) land(s *state, i int, answered bool) {
 	kindOfSync := call.kind & kinds
 	if !c.publish(x, call) {
 		switch {
-		case answered && kindOfSync == bare && !x.has(removed):
+		case !answered || call.kind&foreign != 0 && c.on(callNamesServer):
+			c.abandon(x)
+		case kindOfSync == bare && !x.has(removed):
 			x.flags &^= believes
-		case answered:
+		default:
 			c.end(x)
 		}
 		return
 	}
 	carries := kindOfSync == withReport || x.report.says(call.report)
-	if (carries || !c.on(resendReport)) && !(c.on(callNamesServer) && call.kind&(earlier|foreign) != 0) {
+	if carries || !c.on(resendReport) {
 		x.flags |= confirms
 	}
 	if !answered {
@@ -144,7 +146,7 @@ func (c *config) abandon(x *member) {
 
 // giveUp makes the Sync under way a late one.
 func (c *config) giveUp(x *member) {
-	x.late = syncCall{x.flight.kind & kinds, x.flight.report}
+	x.late = x.flight
 	c.abandon(x)
 }
 
@@ -163,8 +165,12 @@ func (c *config) fresh(x *member, v uint8) bool {
 // unseen reports whether the order in the table is not the one of the member's View.
 func unseen(s *state, x *member) bool { return x.view != x.order || x.viewServer != s.server+1 }
 
-// see makes the order in the table the one of the member's View.
-func see(s *state, x *member) { x.view, x.viewServer = x.order, s.server+1 }
+// see makes the order in the table the one of the member's View. The member continues a
+// task that it names, whatever its version (O1).
+func see(s *state, x *member) {
+	x.view, x.viewServer = x.order, s.server+1
+	x.accepted.tasks |= x.order.tasks & x.running
+}
 
 func accept(x *member, o order) {
 	x.accepted, x.refusing = o, 0
@@ -187,12 +193,12 @@ func (m *moves) readsInOneStep(i int) {
 		n := m.add(readsOrder, i, 0, false)
 		y := &n.members[i]
 		see(n, y)
-		if m.fresh(y, y.order.version) {
+		if m.startable(y, y.order, s.epoch) {
 			accept(y, y.order)
 		}
 	}
 	if m.has(slowReads) && x.readStage == 0 && m.fresh(x, x.order.version) {
-		y := &m.add(readsOrder, i, 1, true).members[i]
+		y := &m.add(readsOrderLate, i, 0, true).members[i]
 		y.readStage, y.reading = full+s.server, y.order
 	}
 	m.lateAnswer(i)
@@ -212,11 +218,13 @@ func (m *moves) lateAnswer(i int) {
 	y.readStage, y.reading = 0, order{}
 }
 
-// startable reports whether a member of a piecewise store may act on an order, by the
-// epoch that it has read.
+// startable reports whether a member acts on an order, by the epoch that it has read: one
+// of another epoch stays unread until its leader has given it another version (O6).
 func (c *config) startable(x *member, o order, epoch uint8) bool {
 	e := epochOf(o.version)
-	return c.fresh(x, o.version) && (!c.on(orderEpoch) || e == epoch || !c.on(exactEpoch) && e > epoch)
+	current := e == epoch || e > epoch && !c.on(exactEpoch)
+	compares := c.on(orderEpoch) && (c.store == piecewise || c.adopts())
+	return c.fresh(x, o.version) && (current || !compares)
 }
 
 // readsInTwoSteps adds the readings of a piecewise store: the order, then the table.

@@ -11,7 +11,7 @@ type result struct {
 	states   int
 	steps    int      // of the shortest way to the finding; without one, of the longest shortest way
 	finding  finding  // none if the configuration holds
-	complete bool     // false if the search ended at its limit of states
+	complete bool     // false if there are more than maxStates
 	path     []uint64 // hashes of the states on the way to the finding
 	seed     maphash.Seed
 }
@@ -26,73 +26,79 @@ const (
 	neverRuns  finding = "something never comes to run"
 )
 
-// graph is the part of the state space that is known. A state is a number: the order
-// in which it was found, and so breadth first.
+// graph is the part of the state space that is known. A state is a number, in the order
+// in which the search finds it.
 type graph struct {
 	*config
 	seed     maphash.Seed
 	ids      map[uint64]uint32 // by the hash of the canonical state
 	hashes   []uint64
 	parents  []uint32
-	good     []bool   // liveness only, as are the edges
-	from, to []uint32 // steps that are no faults
+	good     []bool   // of expanded states, for liveness
+	from, to []uint32 // steps that are no faults, for liveness
 }
 
-// found is a successor on its way into the graph.
+// found is a successor of the state from.
 type found struct {
 	hash  uint64
-	state state
 	from  uint32
-	id    uint32 // if it is known
-	known bool
 	fault bool
 	bad   finding
+	state state
 }
 
-// block is the number of states that one goroutine expands before the results of all
-// are added to the graph.
+// block is the number of states that a goroutine expands at a time.
 const block = 1024
 
-// search explores all states of c, breadth first, until one is bad or more than limit
-// are known. Up to limit states no result depends on the number of goroutines.
-func search(c *config, goroutines, limit int) result {
+// maxStates is the number of states after which a search ends without a result.
+const maxStates = 100_000_000
+
+// search explores all states of c, breadth first, until one is bad. No result depends on
+// the number of goroutines. They expand parts of a level, and only read the graph; what
+// they found is added afterwards, in the order of the level.
+func search(c *config, goroutines int) result {
 	g := &graph{config: c, seed: maphash.MakeSeed(), ids: map[uint64]uint32{}}
 	start := state{confirmed: 1}
-	g.learn(found{hash: maphash.Comparable(g.seed, start)})
+	g.learn(&found{hash: maphash.Comparable(g.seed, start), fault: true})
 	workers := make([]worker, goroutines)
 	for w := range workers {
 		workers[w] = worker{graph: g, moves: moves{config: c}}
 	}
 	depth := 0
 	for level := []state{start}; len(level) > 0; depth++ {
-		first := len(g.hashes) - len(level)
+		id := uint32(len(g.hashes) - len(level))
 		var next []state
-		for at := 0; at < len(level); at += goroutines * block {
-			g.expand(workers, level, first, at)
+		for len(level) > 0 {
+			var group sync.WaitGroup
 			for w := range workers {
+				part := level[:min(block, len(level))]
+				first := id
+				group.Go(func() { workers[w].expand(part, first) })
+				level, id = level[len(part):], id+uint32(len(part))
+			}
+			group.Wait()
+			for w := range workers {
+				g.good = append(g.good, workers[w].good...)
 				for i := range workers[w].found {
 					f := &workers[w].found[i]
 					if f.bad != none {
-						path := append(g.path(f.from), f.hash)
-						return result{states: len(g.hashes), steps: depth + 1, finding: f.bad, complete: true, path: path, seed: g.seed}
+						return result{len(g.hashes), depth + 1, f.bad, true, append(g.path(f.from), f.hash), g.seed}
 					}
-					if g.learn(*f) {
+					if g.learn(f) {
 						next = append(next, f.state)
 					}
 				}
 			}
-			if len(g.hashes) > limit {
+			if len(g.hashes) > maxStates {
 				return result{states: len(g.hashes), steps: depth}
 			}
 		}
 		level = next
 	}
 	r := result{states: len(g.hashes), steps: depth - 1, complete: true, seed: g.seed}
-	if c.has(liveness) {
-		if id, ok := g.stuck(); ok {
-			r.finding, r.path = neverRuns, g.path(id)
-			r.steps = len(r.path) - 1
-		}
+	if id, ok := g.stuck(); ok {
+		r.finding, r.path = neverRuns, g.path(id)
+		r.steps = len(r.path) - 1
 	}
 	return r
 }
@@ -102,65 +108,39 @@ type worker struct {
 	*graph
 	moves moves
 	found []found
-	first int
-	goods []bool
+	good  []bool
 }
 
-// expand finds the successors of the states of a level from at on, a block for each worker.
-func (g *graph) expand(workers []worker, level []state, first, at int) {
-	var group sync.WaitGroup
-	for w := range workers {
-		from := min(at+w*block, len(level))
-		part := level[from:min(from+block, len(level))]
-		x := &workers[w]
-		x.found, x.goods = x.found[:0], x.goods[:0]
-		if len(workers) == 1 {
-			x.expand(part, first+from)
-			continue
-		}
-		group.Go(func() { x.expand(part, first+from) })
-	}
-	group.Wait()
-	for w := range workers {
-		g.good = append(g.good, workers[w].goods...)
-	}
-}
-
-func (w *worker) expand(part []state, first int) {
+// expand finds the successors of a part of a level; first is the number of its first state.
+func (w *worker) expand(part []state, first uint32) {
+	w.found, w.good = w.found[:0], w.good[:0]
 	for i := range part {
 		if w.has(liveness) {
-			w.goods = append(w.goods, w.settled(&part[i]))
+			w.good = append(w.good, w.settled(&part[i]))
 		}
-		list := w.moves.steps(&part[i])
-		for j := range list {
-			to := &list[j].to
-			bad := w.judge(to)
-			w.canonical(to)
-			f := found{hash: maphash.Comparable(w.seed, *to), from: uint32(first + i), fault: list[j].fault, bad: bad}
-			if f.id, f.known = w.ids[f.hash]; f.known && bad == none && (f.fault || !w.has(liveness)) {
-				continue
+		for _, move := range w.moves.steps(&part[i]) {
+			bad := w.judge(&move.to)
+			w.canonical(&move.to)
+			hash := maphash.Comparable(w.seed, move.to)
+			if _, known := w.ids[hash]; !known || bad != none || w.has(liveness) && !move.fault {
+				w.found = append(w.found, found{hash, first + uint32(i), move.fault, bad, move.to})
 			}
-			f.state = *to
-			w.found = append(w.found, f)
 		}
 	}
 }
 
-// learn adds a state and the step to it, and reports whether the state is new.
-func (g *graph) learn(f found) bool {
-	if !f.known {
-		f.id, f.known = g.ids[f.hash] // another worker or an earlier state has found it
-	}
-	fresh := !f.known
-	if fresh {
-		f.id = uint32(len(g.hashes))
-		g.ids[f.hash] = f.id
+// learn adds a step and its state, and reports whether the state is new.
+func (g *graph) learn(f *found) bool {
+	id, known := g.ids[f.hash]
+	if !known {
+		id = uint32(len(g.hashes))
+		g.ids[f.hash] = id
 		g.hashes, g.parents = append(g.hashes, f.hash), append(g.parents, f.from)
 	}
-	if g.has(liveness) && !f.fault && f.id != f.from {
-		g.from, g.to = append(g.from, f.from), append(g.to, f.id)
+	if g.has(liveness) && !f.fault {
+		g.from, g.to = append(g.from, f.from), append(g.to, id)
 	}
-	return fresh
+	return !known
 }
 
 // path returns the hashes of the states on the shortest way to a state.
@@ -191,7 +171,8 @@ func (c *config) judge(s *state) finding {
 	return none
 }
 
-// stuck returns the first state from which no good one can be reached without faults.
+// stuck returns the first state from which no good one can be reached without faults. It
+// returns false if there is none, or if the configuration does not ask for it.
 func (g *graph) stuck() (uint32, bool) {
 	n := len(g.hashes)
 	count := make([]uint32, n+1) // edges to each state, then where they begin in back

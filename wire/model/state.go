@@ -32,7 +32,7 @@ func (r report) says(other report) bool {
 
 // syncCall is one Sync under way. A zero kind is none.
 type syncCall struct {
-	kind   uint8 // withReport or bare, with earlier and foreign added
+	kind   uint8 // withReport or bare, with foreign added
 	report report
 }
 
@@ -40,8 +40,7 @@ const (
 	withReport = 1
 	bare       = 2 // a heartbeat alone
 	kinds      = 3
-	earlier    = 4 // put together before the last loss
-	foreign    = 8 // names another Server than the table's
+	foreign    = 4 // names another Server than the table's
 )
 
 // batch is what a leader sent for one member. A zero version is none.
@@ -232,7 +231,6 @@ func (c *config) reduceMember(s *state, x *member) {
 	}
 	if s.confirmed == 1 {
 		x.flags &^= confirms
-		x.flight.kind &= kinds
 	}
 }
 

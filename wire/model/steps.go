@@ -3,37 +3,49 @@ package model
 // kind is the kind of a step.
 type kind uint8
 
-const (
-	joins kind = iota
-	sendsReport
-	sendsBare
-	syncAnswered
-	syncUnanswered
-	syncLost
-	syncGivenUp
-	lateSync
-	readsOrder
-	readsTable
-	actsOnReading
-	startsTask
-	stopsTask
-	refusesTask
-	ends
-	isRemoved
-	isObserved
-	isEvicted
-	prepares
-	claims
-	sendsOrder
-	sendsFirstBatch
-	batchWritten
-	lateBatch
-	batchFails
-	stopsLeading
-	readsRecords
-	copied
-	tableLost
-	tableConfirmed
+// texts has a sentence for each kind. Words in braces are filled in.
+var texts []string
+
+func newKind(text string) kind {
+	texts = append(texts, text)
+	return kind(len(texts) - 1)
+}
+
+// The kinds of steps: of members, of leaders, of the table.
+var (
+	joins          = newKind("{m} joins and sends its first Sync{answered}")
+	sendsReport    = newKind("{m} sends a Sync: {report}{answered}")
+	sendsBare      = newKind("{m} sends a Sync without a report{answered}")
+	syncAnswered   = newKind("{m} gets the answer of its Sync")
+	syncUnanswered = newKind("{m} gets no answer to its Sync, which arrived")
+	syncLost       = newKind("{m} gets no answer to its Sync, which was lost")
+	syncGivenUp    = newKind("{m} gives up its Sync, which may arrive late")
+	lateSync       = newKind("a late Sync of {m} arrives")
+	readsOrder     = newKind("{m} reads its order {order}")
+	readsOrderLate = newKind("{m} reads its order {order}, and gets the answer later")
+	readsTable     = newKind("{m} reads that the epoch is {epoch}")
+	actsOnReading  = newKind("{m} gets the answer of a reading: order {reading}")
+	startsTask     = newKind("{m} starts {task}")
+	stopsTask      = newKind("{m} has stopped {task}")
+	refusesTask    = newKind("{m} refuses {task}")
+	ends           = newKind("{m} ends: it has stopped everything")
+	isRemoved      = newKind("the record of {m} is removed")
+	isObserved     = newKind("{m} is dead by observation; alive: {alive}")
+	isEvicted      = newKind("the eviction of {m} arrives; record there: {recorded}")
+
+	prepares        = newKind("{l} reads the table, and has not claimed it")
+	claims          = newKind("{l} claims the table")
+	sendsOrder      = newKind("{l} sends order {sent} for {m}")
+	sendsFirstBatch = newKind("{l} sends its first batch{batch}")
+	batchWritten    = newKind("order {pending} for {m} takes effect")
+	lateBatch       = newKind("a late copy of order {late} for {m} takes effect")
+	batchFails      = newKind("order {pending} for {m} fails")
+	stopsLeading    = newKind("{l} stops leading")
+	readsRecords    = newKind("{l} reads one kind of records")
+
+	copied         = newKind("(the table may fall back to what it is now)")
+	tableLost      = newKind("the table loses data{gone}: Server {server}")
+	tableConfirmed = newKind("Confirm takes effect")
 )
 
 // step is one step of one actor.

@@ -1,9 +1,12 @@
 package model
 
 // publish is the effect of a Sync on the records of its sender: one atomic write. It
-// returns false if the Sync fails.
+// returns false if the Sync fails, or does nothing but read (B7).
 func (c *config) publish(x *member, call syncCall) bool {
 	kindOfSync := call.kind & kinds
+	if call.kind&foreign != 0 && c.on(callNamesServer) {
+		return false
+	}
 	if x.has(removed) {
 		return false
 	}
@@ -78,17 +81,12 @@ func (m *moves) tableSteps() {
 			}
 		}
 	}
-	if int(s.server) >= m.losses {
-		return
-	}
-	if m.store == piecewise {
-		m.deletions()
-		return
-	}
-	if s.copied == 0 {
+	switch {
+	case int(s.server) >= m.losses:
+	case m.store == atomic && s.copied == 0:
 		m.copies()
-	} else if s.epoch != 0 {
-		m.setbacks()
+	case m.store == piecewise || s.epoch != 0:
+		m.tableLosses()
 	}
 }
 
@@ -123,73 +121,53 @@ func (m *moves) copies() {
 	}
 }
 
-// setbacks adds that the table falls back to its saved copy.
-func (m *moves) setbacks() {
-	kept := uint8(0)
-	for i := range m.ids {
-		if m.from.members[i].has(saved) {
-			kept |= 1 << i
-		}
-	}
-	for gone := range uint8(1 << m.ids) {
-		if gone != 0 && !m.has(partialLoss) || gone&^kept != 0 {
-			continue
-		}
-		n := m.loss(gone)
-		n.epoch, n.copied, n.copiedEpoch = n.copiedEpoch, 0, 0
-		for i := range m.ids {
-			x := &n.members[i]
-			flags := x.flags
-			x.flags &^= recorded | removed | saved | savedGone
-			x.order = order{}
-			if flags&savedGone != 0 {
-				x.flags |= removed
-			}
-			if flags&saved != 0 && gone>>i&1 == 0 {
-				x.flags |= recorded
-				x.order, x.report = x.savedOrder, x.savedReport
-			}
-			x.savedOrder, x.savedReport = order{}, report{}
-		}
-	}
-}
-
-// deletions adds that a piecewise store loses its table's record, and none or all of
-// the others, or any of them with partialLoss.
-func (m *moves) deletions() {
+// tableLosses adds that an atomic store falls back to its saved copy, or that a piecewise
+// one loses the table's record and none or all of the others. With partialLoss any of the
+// others are lost, too. The table has another Server then.
+func (m *moves) tableLosses() {
 	there := uint8(0)
 	for i := range m.ids {
-		if x := &m.from.members[i]; x.has(recorded) || x.order.version != 0 {
+		x := &m.from.members[i]
+		if x.has(saved) || m.store == piecewise && (x.has(recorded) || x.order.version != 0) {
 			there |= 1 << i
 		}
 	}
 	for gone := range uint8(1 << m.ids) {
-		if gone != 0 && gone != there && !m.has(partialLoss) || gone&^there != 0 {
+		if gone&^there != 0 || gone != 0 && !m.has(partialLoss) && (m.store == atomic || gone != there) {
 			continue
 		}
-		n := m.loss(gone)
-		n.epoch = 0
+		n := m.add(tableLost, 0, int(gone), true)
+		n.server++
+		n.confirmed, n.epoch, n.copied, n.copiedEpoch = 0, n.copiedEpoch, 0, 0
 		for i := range m.ids {
-			if gone>>i&1 != 0 {
-				n.members[i].flags &^= recorded
-				n.members[i].order = order{}
-			}
+			m.lose(&n.members[i], gone>>i&1 != 0)
 		}
 	}
 }
 
-// loss adds a loss of the table, and gives it another Server.
-func (m *moves) loss(gone uint8) *state {
-	n := m.add(tableLost, 0, int(gone), true)
-	n.server++
-	n.confirmed = 0
-	for i := range m.ids {
-		x := &n.members[i]
-		x.flags &^= confirms
-		x.evicting = 0
-		if x.flight.kind != 0 {
-			x.flight.kind |= earlier | foreign
+// lose is what a loss of the table means for one member.
+func (c *config) lose(x *member, gone bool) {
+	for _, call := range []*syncCall{&x.flight, &x.late} {
+		if call.kind != 0 {
+			call.kind |= foreign
 		}
 	}
-	return n
+	flags := x.flags
+	x.flags &^= confirms
+	x.evicting = 0
+	if c.store == atomic {
+		x.flags &^= recorded | removed | saved | savedGone
+		if flags&savedGone != 0 {
+			x.flags |= removed
+		}
+		if flags&saved != 0 {
+			x.flags |= recorded
+		}
+		x.order, x.report = x.savedOrder, x.savedReport
+		x.savedOrder, x.savedReport = order{}, report{}
+	}
+	if gone {
+		x.flags &^= recorded
+		x.order = order{}
+	}
 }
