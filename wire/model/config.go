@@ -1,5 +1,7 @@
 package model
 
+import "cmp"
+
 // store is the kind of a backend.
 type store uint8
 
@@ -9,7 +11,7 @@ const (
 )
 
 // option is what a configuration adds to the plain protocol.
-type option uint16
+type option uint32
 
 const (
 	slowSyncs    option = 1 << iota // a Sync may be under way for any time
@@ -20,6 +22,7 @@ const (
 	lateOrders                      // a batch may arrive a second time
 	lowEpochs                       // an epoch may be lower than one that was lost
 	partialLoss                     // a loss takes any of the records
+	fallsBack                       // piecewise: a loss restores an earlier state, as in an atomic store
 	slowReads                       // the answer of a reading may be acted on later
 	reportsFirst                    // a leader reads reports before orders
 	ordersFirst                     // a leader reads orders before reports
@@ -60,14 +63,8 @@ const (
 
 // bounded returns c with the default for each bound that is zero.
 func (c config) bounded() *config {
-	for _, b := range []struct {
-		field        *int
-		defaultValue int
-	}{{&c.ids, 2}, {&c.processes, 2}, {&c.tasks, 1}, {&c.leaders, 2}, {&c.batches, 3}, {&c.instances, 1}} {
-		if *b.field == 0 {
-			*b.field = b.defaultValue
-		}
-	}
+	c.ids, c.processes, c.tasks = cmp.Or(c.ids, 2), cmp.Or(c.processes, 2), cmp.Or(c.tasks, 1)
+	c.leaders, c.batches, c.instances = cmp.Or(c.leaders, 2), cmp.Or(c.batches, 3), cmp.Or(c.instances, 1)
 	return &c
 }
 

@@ -18,10 +18,14 @@ var holding = []config{
 	{name: "B, two tasks", store: piecewise, tasks: 2, batches: 2, states: 652611},
 	{name: "B, reports read before orders, a loss", store: piecewise, options: lowEpochs | reportsFirst, losses: 1, batches: 2, effort: large, states: 1038665},
 	{name: "A, reports read before orders, a loss", options: slowSyncs | lowEpochs | reportsFirst, losses: 1, effort: large, states: 1892960},
+	{name: "A, two tasks, a loss", options: lowEpochs, tasks: 2, losses: 1, batches: 2, effort: large, states: 1880848},
+	{name: "B, a loss, slow Syncs", store: piecewise, options: slowSyncs | lowEpochs, losses: 1, batches: 2, effort: large, states: 1062496},
+	{name: "A, a loss, comes to run", options: liveness, losses: 1, batches: 2, states: 326139},
 	{name: "A, tokens, a loss", options: tokens, losses: 1, states: 986594},
 	{name: "A, three IDs, a loss", options: lowEpochs, ids: 3, losses: 1, batches: 2, states: 248515},
 	{name: "B, three leaders", store: piecewise, leaders: 3, batches: 2, states: 1995947},
 	{name: "B, a loss of any records", store: piecewise, options: lowEpochs | partialLoss, losses: 1, batches: 2, states: 473614},
+	{name: "B, falls back to an earlier state", store: piecewise, options: lowEpochs | fallsBack, losses: 1, batches: 2, states: 1334041},
 	{name: "B, slow Syncs", store: piecewise, options: slowSyncs, states: 453772},
 	{name: "B, orders read before reports", store: piecewise, options: ordersFirst, batches: 2, states: 143120},
 	{name: "B, tokens, a loss", store: piecewise, options: tokens, losses: 1, batches: 2, states: 478949},
@@ -36,7 +40,9 @@ var holding = []config{
 // The configurations in which rules are switched off.
 var (
 	lossA    = config{name: "A, a loss", options: slowSyncs | lowEpochs, losses: 1}
+	batchesA = config{name: "A, first batches, a loss", options: slowSyncs | lowEpochs | adoption, losses: 1}
 	quickA   = config{name: "A, a loss, Syncs in one step", options: lowEpochs, losses: 1}
+	fallsB   = config{name: "B, falls back", store: piecewise, options: lowEpochs | fallsBack, losses: 1, batches: 1}
 	lossB    = config{name: "B, a loss", store: piecewise, options: lowEpochs, losses: 1, batches: 2}
 	ordersB  = config{name: "B, orders read before reports, a loss", store: piecewise, options: lowEpochs | ordersFirst, losses: 1, batches: 2}
 	leadersB = config{name: "B, three leaders", store: piecewise, leaders: 3, batches: 2}
@@ -84,6 +90,7 @@ var defects = []config{
 	leadersB.without(large, runsTwice, 21, laterEpoch),
 	lossA.without(inCI, runsTwice, 15, claimFirst),
 	lossB.without(inCI, runsTwice, 16, claimFirst),
+	batchesA.without(inCI, runsTwice, 31, reconsider),
 	leadersB.without(inCI, runsTwice, 19, reconsider),
 	runsB.without(inCI, neverRuns, 5, firstBatch),
 	runsB.without(inCI, neverRuns, 7, foundLater),
@@ -100,6 +107,7 @@ var defects = []config{
 	quickA.without(inCI, runsTwice, 16, callNamesServer),
 	lossB.without(inCI, runsTwice, 19, callNamesServer),
 	lossA.without(inCI, runsTwice, 15, leaderStops),
+	fallsB.without(inCI, runsTwice, 18, epochEnds),
 	diesA.without(always, runsTwice, 15, selfFencing),
 }
 
@@ -111,6 +119,7 @@ var spare = []config{
 	lossB.without(large, none, 0, sameBatchAgain),
 	diesA.without(inCI, none, 0, compareEvicted, rememberEvicted),
 	diesA1.without(large, none, 0, freshID),
+	batchesA.without(large, none, 0, orderEpoch),
 	lossB.without(large, none, 0, newestOnly),
 	lossB.without(large, none, 0, leaderStops),
 	lossB.without(large, none, 0, epochAbove),

@@ -40,6 +40,7 @@ var (
 	confirmFirst    = newRule("B7", "campaigns wait", "no campaign takes effect before Confirm")
 	confirmReports  = newRule("B7", "Confirm waits", "at Confirm each member that lives has published in this Server")
 	callNamesServer = newRule("B7", "Sync of another Server", "a Sync that names another Server publishes nothing and renews no lease")
+	epochEnds       = newRule("B7", "the epoch ends", "with another Server no epoch is in force, so no order is of the table's epoch")
 	freshID         = newRule("A5", "another ID", "a member whose lease was lost rejoins under another ID")
 	leaderStops     = newRule("A9", "another Server", "a leader stops when a View names another Server")
 	selfFencing     = newRule("2.3", "self-fencing", "a member stops all tasks before its death can be observed")

@@ -160,15 +160,20 @@ func (c *config) judge(s *state) finding {
 		return tokenFalls
 	}
 	for t := range c.tasks {
-		n := 0
-		for i := range c.ids {
-			n += int(s.members[i].running >> t & 1)
-		}
-		if n > c.instances+c.surplus {
+		if c.running(s, t) > c.instances+c.surplus {
 			return runsTwice
 		}
 	}
 	return none
+}
+
+// running counts the members that run a task.
+func (c *config) running(s *state, task int) int {
+	n := 0
+	for i := range c.ids {
+		n += int(s.members[i].running >> task & 1)
+	}
+	return n
 }
 
 // stuck returns the first state from which no good one can be reached without faults. It
@@ -229,7 +234,6 @@ func (c *config) settled(s *state) bool {
 		return true
 	}
 	members := 0
-	var running [maxTasks]int
 	for i := range c.ids {
 		x := &s.members[i]
 		switch {
@@ -240,12 +244,9 @@ func (c *config) settled(s *state) bool {
 			continue
 		}
 		members++
-		for t := range c.tasks {
-			running[t] += int(x.running >> t & 1)
-		}
 	}
 	for t := range c.tasks {
-		if running[t] != c.instances {
+		if c.running(s, t) != c.instances {
 			return false
 		}
 	}

@@ -12,8 +12,8 @@ const (
 	maxTasks   = 2
 )
 
-// A version is an epoch and the number of a batch, in one byte. Zero is none. Leader k
-// has epoch k+1, so one epoch is led once.
+// version returns an epoch and the number of a batch in one byte. Zero is no version.
+// Leader k has epoch k+1, so each epoch is led once.
 func version(epoch, batch uint8) uint8 { return epoch<<4 | batch }
 
 func epochOf(version uint8) uint8 { return version >> 4 }
@@ -99,10 +99,13 @@ const (
 	removed               // the table remembers that it was removed
 	confirms              // a Sync of it counts for the Confirm of this Server
 	believes              // it believes that its report is in the table
-	saved                 // its record is in the saved copy
-	savedGone             // the saved copy remembers that it was removed
+	saved                 // recorded, in the saved copy
+	savedGone             // removed, in the saved copy
 	lastToRun             // with tokens: the last member that started the task
 )
+
+// toSaved is the distance of the flags of the saved copy from those of the table.
+const toSaved = 4
 
 func (x *member) has(flag uint8) bool { return x.flags&flag != 0 }
 

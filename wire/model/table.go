@@ -83,9 +83,9 @@ func (m *moves) tableSteps() {
 	}
 	switch {
 	case int(s.server) >= m.losses:
-	case m.store == atomic && s.copied == 0:
+	case m.restores() && s.copied == 0:
 		m.copies()
-	case m.store == piecewise || s.epoch != 0:
+	case !m.restores() || s.epoch != 0:
 		m.tableLosses()
 	}
 }
@@ -111,34 +111,37 @@ func (m *moves) copies() {
 	n.copied, n.copiedEpoch = 1, n.epoch
 	for i := range m.ids {
 		x := &n.members[i]
-		if x.has(removed) {
-			x.flags |= savedGone
-		}
+		x.flags |= x.flags & (recorded | removed) << toSaved
 		if x.has(recorded) {
-			x.flags |= saved
 			x.savedOrder, x.savedReport = x.order, x.report
 		}
 	}
 }
 
-// tableLosses adds that an atomic store falls back to its saved copy, or that a piecewise
-// one loses the table's record and none or all of the others. With partialLoss any of the
+// restores reports whether a loss brings an earlier state back.
+func (c *config) restores() bool { return c.store == atomic || c.has(fallsBack) }
+
+// tableLosses adds that the store falls back to its saved copy, or that a piecewise one
+// loses the table's record and none or all of the others. With partialLoss any of the
 // others are lost, too. The table has another Server then.
 func (m *moves) tableLosses() {
 	there := uint8(0)
 	for i := range m.ids {
 		x := &m.from.members[i]
-		if x.has(saved) || m.store == piecewise && (x.has(recorded) || x.order.version != 0) {
+		if x.has(saved) || !m.restores() && (x.has(recorded) || x.order.version != 0) {
 			there |= 1 << i
 		}
 	}
 	for gone := range uint8(1 << m.ids) {
-		if gone&^there != 0 || gone != 0 && !m.has(partialLoss) && (m.store == atomic || gone != there) {
+		if gone&^there != 0 || gone != 0 && !m.has(partialLoss) && (m.restores() || gone != there) {
 			continue
 		}
 		n := m.add(tableLost, 0, int(gone), true)
 		n.server++
 		n.confirmed, n.epoch, n.copied, n.copiedEpoch = 0, n.copiedEpoch, 0, 0
+		if m.store == piecewise && m.on(epochEnds) {
+			n.epoch = 0
+		}
 		for i := range m.ids {
 			m.lose(&n.members[i], gone>>i&1 != 0)
 		}
@@ -152,17 +155,10 @@ func (c *config) lose(x *member, gone bool) {
 			call.kind |= foreign
 		}
 	}
-	flags := x.flags
 	x.flags &^= confirms
 	x.evicting = 0
-	if c.store == atomic {
-		x.flags &^= recorded | removed | saved | savedGone
-		if flags&savedGone != 0 {
-			x.flags |= removed
-		}
-		if flags&saved != 0 {
-			x.flags |= recorded
-		}
+	if c.restores() {
+		x.flags = x.flags&^(recorded|removed|saved|savedGone) | x.flags>>toSaved&(recorded|removed)
 		x.order, x.report = x.savedOrder, x.savedReport
 		x.savedOrder, x.savedReport = order{}, report{}
 	}
