@@ -43,7 +43,7 @@ func measureFew(t *testing.T, s *pgtest.Server, cfg fewConfig) replicas.Few {
 		})
 		t.Run("Server", func(t *testing.T) {
 			t.Parallel()
-			f.Server = outages(newCluster(t, pgtest.Start(t), cfg.settings(true)), cfg)
+			f.Server = outages(newCluster(t, pgtest.StartDurable(t), cfg.settings(true)), cfg)
 		})
 	})
 	return f

@@ -37,7 +37,7 @@ func TestReplicas(t *testing.T) {
 	}
 	update := few
 	update.tasks = 100
-	s := pgtest.Start(t)
+	s := pgtest.StartDurable(t)
 	// Each of 100 replicas has a connection, and another one that listens.
 	s.SQL(database, "alter system set max_connections = 300")
 	s.Stop()

@@ -1,6 +1,7 @@
 package pgtest
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -47,7 +49,6 @@ func start(t testing.TB, dir, program string, args ...string) *process {
 		_ = file.Close()
 		t.Fatalf("start %s: %v", program, err)
 	}
-	prioritize(p.cmd.Process.Pid)
 	go func() {
 		defer close(p.exited)
 		_ = p.cmd.Wait() // it may be killed, so an error is expected
@@ -104,11 +105,11 @@ func (p *process) disarm() {
 // log is the name of the file with the output of a process.
 const log = "log"
 
-// folder returns a new folder that belongs to the unprivileged user. It is removed at the
-// end of the test. If the test has failed, the end of the folder's log is printed.
-func folder(t testing.TB) string {
+// folder returns a new folder in parent that belongs to the unprivileged user. It is removed
+// at the end of the test. If the test has failed, the end of the folder's log is printed.
+func folder(t testing.TB, parent string) string {
 	t.Helper()
-	dir := ownFolder(t)
+	dir := ownFolder(t, parent)
 	t.Cleanup(func() {
 		if text, err := os.ReadFile(filepath.Join(dir, log)); err == nil && t.Failed() {
 			t.Logf("%s", text[max(0, len(text)-4096):])
@@ -118,11 +119,10 @@ func folder(t testing.TB) string {
 	return dir
 }
 
-// ownFolder returns a new folder that belongs to the unprivileged user, in memory if there is
-// room: a server creates a thousand small files.
-func ownFolder(t testing.TB) string {
+// ownFolder returns a new folder that belongs to the unprivileged user.
+func ownFolder(t testing.TB, parent string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(tempDir(), "pgtest") //nolint:usetesting // other users cannot enter t.TempDir
+	dir, err := os.MkdirTemp(parent, "pgtest") //nolint:usetesting // other users cannot enter t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,19 +130,30 @@ func ownFolder(t testing.TB) string {
 	return dir
 }
 
-// removeAtExit removes a folder when lifeline is closed: at the end of this process, or when
-// it becomes garbage.
-func removeAtExit(t testing.TB, dir string) (lifeline io.Closer) {
+// home is the parent of this process's folders, in memory if there is room: a server creates
+// a thousand small files. It is removed when the process has ended, however it ends.
+var home struct {
+	once     sync.Once
+	dir      string
+	lifeline io.Closer // becoming garbage would close it
+	err      error
+}
+
+func homeFolder(t testing.TB) string {
 	t.Helper()
-	remover := exec.Command("sh", "-c", `read _; rm -rf "$0"`, dir)
-	lifeline, err := remover.StdinPipe()
-	if err == nil {
-		err = remover.Start()
+	home.once.Do(func() {
+		if home.dir, home.err = os.MkdirTemp(tempDir(), "pgtest"); home.err != nil { //nolint:usetesting // it outlives the test
+			return
+		}
+		remover := exec.Command("sh", "-c", `trap "" INT TERM; read _; rm -rf "$0"`, home.dir)
+		if home.lifeline, home.err = remover.StdinPipe(); home.err == nil {
+			home.err = errors.Join(remover.Start(), os.Chmod(home.dir, 0o711))
+		}
+	})
+	if home.err != nil {
+		t.Fatal(home.err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lifeline
+	return home.dir
 }
 
 // freeAddr returns a free address of this machine. Its host is a random one in

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -29,6 +28,7 @@ type Server struct {
 	bin      string // of the server's programs
 	host     string
 	port     string
+	durable  bool     // see [StartDurable]
 	postgres *process // nil: not running
 	paused   bool
 }
@@ -37,26 +37,40 @@ type Server struct {
 // skips the test; see package proctest.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	s := newServer(t)
+	s := newServer(t, homeFolder(t))
 	s.copyTemplate()
 	s.Start()
 	return s
 }
 
+// StartDurable is Start for measurements: the server syncs to its disk, and has no more
+// priority than other processes.
+func StartDurable(t testing.TB) *Server {
+	t.Helper()
+	s := newServer(t, "")
+	s.durable = true
+	s.initdb(s.data())
+	s.Start()
+	return s
+}
+
+func (s *Server) initdb(data string) {
+	s.t.Helper()
+	s.run("initdb", "--pgdata="+data, "--username="+User, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+}
+
 // template is a data folder that initdb has made. A copy takes a fifth of the time. It is
-// made once in each process and removed when the process ends.
+// made once in each process.
 var template struct {
-	once     sync.Once
-	dir      string
-	lifeline io.Closer
+	once sync.Once
+	dir  string
 }
 
 func (s *Server) copyTemplate() {
 	s.t.Helper()
 	template.once.Do(func() {
-		dir := ownFolder(s.t)
-		template.lifeline = removeAtExit(s.t, dir)
-		s.run("initdb", "--pgdata="+dir, "--username="+User, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+		dir := ownFolder(s.t, homeFolder(s.t))
+		s.initdb(dir)
 		s.configure(dir, "fsync = off")
 		template.dir = dir
 	})
@@ -82,11 +96,11 @@ func (s *Server) configure(data, line string) {
 	}
 }
 
-// newServer returns a server with an address and an empty folder.
-func newServer(t testing.TB) *Server {
+// newServer returns a server with an address and an empty folder in parent.
+func newServer(t testing.TB, parent string) *Server {
 	t.Helper()
 	bin := binaries(t)
-	s := &Server{t: t, dir: folder(t), bin: bin}
+	s := &Server{t: t, dir: folder(t, parent), bin: bin}
 	var err error
 	if s.host, s.port, err = net.SplitHostPort(freeAddr(t)); err != nil {
 		t.Fatalf("start PostgreSQL: %v", err)
@@ -124,6 +138,9 @@ func (s *Server) Start() {
 		"-c", "listen_addresses="+s.host, "-c", "port="+s.port, "-c", "unix_socket_directories=",
 		"-c", "dynamic_shared_memory_type=mmap", // a crash leaves nothing outside the folder
 	)
+	if !s.durable {
+		prioritize(s.postgres.cmd.Process.Pid)
+	}
 	s.postgres.await("accepts connections", func() bool {
 		status, err := os.ReadFile(pidFile)
 		return err == nil && bytes.Contains(status, []byte("\nready"))
@@ -226,7 +243,7 @@ func output(cmd *exec.Cmd) (string, error) {
 // Standby starts a server that replicates this one asynchronously until Cut or Promote.
 func (s *Server) Standby() *Server {
 	s.t.Helper()
-	b := newServer(s.t)
+	b := newServer(s.t, homeFolder(s.t))
 	b.Follow(s)
 	return b
 }
@@ -275,7 +292,7 @@ type Bouncer struct {
 // of the server may connect without a password. Without the program it skips t.
 func (s *Server) Bouncer(t testing.TB) *Bouncer {
 	t.Helper()
-	b := &Bouncer{t: t, program: proctest.Program(t, "pgbouncer", "pgbouncer", "/usr/sbin/pgbouncer"), dir: folder(t), addr: freeAddr(t)}
+	b := &Bouncer{t: t, program: proctest.Program(t, "pgbouncer", "pgbouncer", "/usr/sbin/pgbouncer"), dir: folder(t, homeFolder(t)), addr: freeAddr(t)}
 	host, port, err := net.SplitHostPort(b.addr)
 	if err != nil {
 		t.Fatalf("start PgBouncer: %v", err)
