@@ -109,7 +109,7 @@ func (c *cache) run(ctx context.Context, script *redis.Script, args ...any) (any
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	return script.DoContext(ctx, conn, append([]any{c.keys[0], c.keys[1]}, args...)...)
 }
 

@@ -110,7 +110,7 @@ func (q *queue) move(ctx context.Context, ids []string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close() // ends the watch
+	defer func() { _ = conn.Close() }() // ends the watch
 	keys := make([]any, len(ids))
 	for i, id := range ids {
 		keys[i] = q.item + id

@@ -29,7 +29,7 @@ func do(ctx context.Context, rdb *redis.Pool, name string, args ...any) (any, er
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	return redis.DoContext(conn, ctx, name, args...)
 }
 
@@ -42,7 +42,7 @@ func transact(ctx context.Context, rdb *redis.Pool, commands ...command) ([]any,
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	return execute(ctx, conn, commands)
 }
 
@@ -54,7 +54,8 @@ var errChanged = errors.New("a watched key has changed")
 func execute(ctx context.Context, conn redis.Conn, commands []command) ([]any, error) {
 	err := conn.Send("MULTI")
 	for _, c := range commands {
-		err = errors.Join(err, conn.Send(c[0].(string), c[1:]...))
+		name, _ := c[0].(string)
+		err = errors.Join(err, conn.Send(name, c[1:]...))
 	}
 	if err != nil {
 		return nil, err

@@ -38,7 +38,7 @@ func startRedis(t *testing.T) (dial func(ctx context.Context) (net.Conn, error))
 	var d net.Dialer
 	program, ok := proctest.Lookup(t, "redis-server", "redis-server")
 	if !ok {
-		t.Log("no redis-server on the PATH: using the embedded stand-in")
+		t.Log("not installed: redis-server; the embedded stand-in is used")
 		standIn := miniredis.RunT(t)
 		return func(ctx context.Context) (net.Conn, error) { return d.DialContext(ctx, "tcp", standIn.Addr()) }
 	}
