@@ -251,7 +251,8 @@ func networkNumbers(t *testing.T) iter.Seq[uint64] {
 				t.Logf("again: go test ./rebalance -count=1 -run '^%s$' -network.seed=%d -network.problems=%d", t.Name(), first, number-first+1)
 			}
 		})
-		for ; number < first+uint64(*networkProblems) && yield(number); number++ {
+		for number < first+uint64(*networkProblems) && yield(number) {
+			number++
 		}
 	}
 }

@@ -306,7 +306,7 @@ func (w *world) judgeRules(s *start) {
 		moves := r.order.isMove() && inside(r.order.change) && s.runsOn(r.order.change.From)
 		return zoneOf(r.worker.name) == p.settings.Zone && known(r) && !moves
 	}
-	if n := countIf(s.copies, inZone); task.MaxPerZone > 0 && n >= task.MaxPerZone && !(s.isMove() && inside(s.change)) {
+	if n := countIf(s.copies, inZone); task.MaxPerZone > 0 && n >= task.MaxPerZone && (!s.isMove() || !inside(s.change)) {
 		why = fmt.Sprintf("is in zone %q, where %d copies run; the limit is %d", p.settings.Zone, n, task.MaxPerZone)
 	}
 	if why != "" {

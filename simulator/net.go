@@ -43,7 +43,7 @@ func passTo(next communicator) pass {
 	return func(ctx context.Context, m message) ([]string, []error) {
 		switch {
 		case m.batch:
-			errs := next.(applier).Apply(ctx, m.worker, m.writes)
+			errs := next.(applier).Apply(ctx, m.worker, m.writes) //nolint:errcheck // a batch comes only from a layer over an applier
 			if errs == nil {
 				errs = m.answers(nil)
 			}

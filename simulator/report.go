@@ -105,8 +105,7 @@ const (
 	// ListingBounded: if half of the workers answer soon, all of which were in time in the
 	// previous term, a listing takes at most four times as long, or a tenth of the timeout (T3).
 	ListingBounded Invariant = "listing bounded"
-	// Bounded: a term ends within five communicator timeouts, and its listing within one. It
-	// has no more calls in flight than allowed, and one to each worker (T2, T3, C1).
+	// Bounded: a term ends within five communicator timeouts, and its listing within one (T3).
 	Bounded Invariant = "bounded"
 	// Live: while faults last, healthy tasks run, healthy workers drain and become
 	// even, and then few healthy tasks move (T9).

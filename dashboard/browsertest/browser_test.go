@@ -86,7 +86,7 @@ func startBrowser(path string) {
 	if os.Getuid() == 0 {
 		options = append(options, chromedp.NoSandbox)
 	}
-	allocator, free := chromedp.NewExecAllocator(context.Background(), options...) //nolint:usetesting // it lasts for all tests
+	allocator, free := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, _ := chromedp.NewContext(allocator)
 	chromium.ctx, chromium.err = ctx, chromedp.Do(ctx)
 	chromium.end = []func(){proxy.Close, free, func() { _ = chromedp.Cancel(ctx) }}

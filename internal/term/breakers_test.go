@@ -187,7 +187,7 @@ func TestTask_SuspectThatMissesItsTurn(t *testing.T) {
 		l.skipped = []int32{5}
 		l.learn(started(6, 1))
 		s = l.suspects()[0]
-		require.EqualValues(t, until, s.Pause.Until)
+		require.Equal(t, until, s.Pause.Until)
 		require.Equal(t, 4, s.Pause.Failures)
 		l.skip(until - l.now.Term)
 	}
