@@ -121,7 +121,7 @@ func (c *config) mayRun(x *member, k, task int) bool {
 	if w.sent != 0 && c.on(sentCounts) {
 		newest, since = w.newest, w.since[task]
 		ordered := written.tasks&b != 0
-		if ordered && !(said.refused&b != 0 && written.version <= said.applied) {
+		if ordered && (said.refused&b == 0 || written.version > said.applied) {
 			return true
 		}
 		if !ordered && epochOf(written.version) != uint8(k+1) && written.version > said.applied {

@@ -81,13 +81,13 @@ func (w *writer) line(st step, from, to *state) string {
 const taskNames = "xy"
 
 func tasksText(tasks uint8) string {
-	text := ""
+	var text strings.Builder
 	for t, name := range taskNames {
 		if tasks>>t&1 != 0 {
-			text += string(name)
+			text.WriteRune(name)
 		}
 	}
-	return "{" + text + "}"
+	return "{" + text.String() + "}"
 }
 
 // versionText returns epoch.batch.
