@@ -9,7 +9,7 @@ SCHEDULES ?= 100000
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: ## run the tests of all modules: a minute and a quarter, once compiled
+test: ## run the tests of all modules: less than two minutes, once compiled
 	go test -p 6 work
 
 race: ## the same under the race detector: minutes

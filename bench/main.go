@@ -9,7 +9,7 @@
 //	  -quick           small fleets and few rounds, to check that it works
 //	  -stored          measure nothing, print what is stored; -write renders the page
 //
-// The build tag peers keeps franz-go, sarama and what they import out of everybody's go test.
+// The build tag peers keeps franz-go, sarama and what they import out of go test.
 // race.go has the method of measuring and the floor; fleet.go and plans.go have the
 // fleets, the events and the comparison of planners. Each other part has its own files.
 package main
