@@ -71,7 +71,7 @@ func (s *Server) copyTemplate() {
 	template.once.Do(func() {
 		dir := ownFolder(s.t, homeFolder(s.t))
 		s.initdb(dir)
-		s.configure(dir, "fsync = off")
+		s.configure(dir, "fsync = off\njit = off")
 		template.dir = dir
 	})
 	if template.dir == "" {
