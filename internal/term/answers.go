@@ -112,18 +112,14 @@ func (f *Fleet) ClearFailures(now Moment) {
 	if len(f.failed) == 0 {
 		return
 	}
-	var happened []taskOn
 	for _, w := range f.Workers {
 		if !f.failed[w.Serial] || w.State != Answering {
 			continue
 		}
 		for _, task := range w.runs {
-			if p := (taskOn{Task: task, Worker: w.Serial}); f.breakers.failedOn(p) {
-				happened = append(happened, p)
-			}
+			f.breakers.happened(taskOn{Task: task, Worker: w.Serial}, now)
 		}
 	}
-	f.breakers.happened(happened, now)
 }
 
 // Miss records that a call to a worker failed too late for its term.

@@ -51,6 +51,7 @@ type failedTask struct {
 // failedWorker is what is known of a worker since its last acknowledged start.
 type failedWorker struct {
 	failedTasks map[int32]struct{} // tasks that failed here and started elsewhere
+	latest      uint64             // the highest number of their failures here
 	pause       Pause              // Failures is 0 until it is quarantined
 }
 
@@ -96,9 +97,7 @@ func (b *breakers) clone(fleet *Fleet) *breakers {
 		c.tasks[id] = &copied
 	}
 	for serial, w := range b.workers {
-		copied := *w
-		copied.failedTasks = maps.Clone(w.failedTasks)
-		c.workers[serial] = &copied
+		c.workers[serial] = &failedWorker{maps.Clone(w.failedTasks), w.latest, w.pause}
 	}
 	return &c
 }
@@ -114,17 +113,17 @@ func (b *breakers) empty() bool {
 func (b *breakers) learn(now Moment, starts []startResult, skipped []int32, stranded error) {
 	b.answering, b.open = b.fleet.available()
 	b.endOutage(starts)
-	started := false
+	started, before := false, b.learnt
 	for _, s := range starts {
 		b.learnt++
 		switch {
 		case s.Err == nil:
 			started = started || !s.Back
-			b.succeeded(s.taskOn, now)
+			b.succeeded(s.taskOn, b.learnt, now)
 		case !s.Back: // a give-back that fails counts against no worker
 			b.failed(s, now)
 			if s.Elsewhere && !b.failsEverywhere(b.tasks[s.Task]) {
-				b.countAgainst(s.Worker, s.Task, s.Err, now)
+				b.countAgainst(s.Worker, s.Task, b.learnt, s.Err, now)
 			}
 		}
 	}
@@ -139,6 +138,7 @@ func (b *breakers) learn(now Moment, starts []startResult, skipped []int32, stra
 	switch {
 	case stranded != nil && !started:
 		b.moves.fail(now, b.longest, stranded, maxMovesPauseTerms)
+		b.moves.number = before
 	case started:
 		b.moves = Pause{}
 	}
@@ -196,7 +196,9 @@ func (b *breakers) failed(s startResult, now Moment) {
 		}
 	}
 	if b.failsEverywhere(t) {
-		b.clearAgainst(s.Task)
+		for serial := range b.workers {
+			b.clearAgainst(serial, s.Task)
+		}
 		return
 	}
 	// A quarantined worker has failed its trial.
@@ -246,18 +248,17 @@ func (b *breakers) step(t *failedTask) int {
 	return max(t.timeouts, 1) + t.failures/max(b.answering, 2)
 }
 
-// happened records failed starts that did happen: the workers run the tasks. It takes
-// all at once, because a task must not count against a worker that runs it.
-func (b *breakers) happened(pairs []taskOn, now Moment) {
-	for _, p := range pairs {
-		if t := b.tasks[p.Task]; t != nil {
-			delete(t.on, p.Worker)
+// happened records that a worker runs a task. If a start of it there failed, that start did
+// happen, and what failed after it still counts. Where the failure counts against the
+// worker, its number is not known, so it alone is cleared.
+func (b *breakers) happened(p taskOn, now Moment) {
+	if number := b.pauseOn(p).number; number > 0 {
+		b.succeeded(p, number, now)
+		if number > b.moves.number {
+			b.moves = Pause{}
 		}
 	}
-	for _, p := range pairs {
-		b.succeeded(p, now)
-		b.moves = Pause{}
-	}
+	b.clearAgainst(p.Worker, p.Task)
 }
 
 // didNotHappen records that a worker does not run a task, though it may have started it
@@ -268,30 +269,39 @@ func (b *breakers) didNotHappen(p taskOn, now Moment) {
 	}
 }
 
-// succeeded clears a task and its worker. Failures of the task on other workers now
-// count against those, unless the workers have been cleared since.
-func (b *breakers) succeeded(p taskOn, now Moment) {
-	delete(b.workers, p.Worker)
-	b.cleared[p.Worker] = b.learnt
+// succeeded clears a task and its worker of what failed up to the start with a number.
+// These failures of the task on other workers now count against those, unless the workers
+// have been cleared since.
+func (b *breakers) succeeded(p taskOn, number uint64, now Moment) {
+	b.cleared[p.Worker] = max(b.cleared[p.Worker], number)
+	if w := b.workers[p.Worker]; w != nil && w.latest <= number {
+		delete(b.workers, p.Worker)
+	}
 	t := b.tasks[p.Task]
 	if t == nil {
 		return
 	}
-	delete(b.tasks, p.Task)
-	for serial, pause := range t.on {
-		if serial != p.Worker && pause.number > b.cleared[serial] {
-			b.countAgainst(serial, p.Task, pause.Err, now)
+	maps.DeleteFunc(t.on, func(serial uint64, pause *Pause) bool {
+		older := pause.number <= number
+		if older && serial != p.Worker && pause.number > b.cleared[serial] {
+			b.countAgainst(serial, p.Task, pause.number, pause.Err, now)
 		}
+		return older
+	})
+	if len(t.on) == 0 {
+		delete(b.tasks, p.Task)
 	}
+	t.suspect, t.failures, t.timeouts = len(t.on) > 1, len(t.on), min(t.timeouts, len(t.on))
 }
 
-func (b *breakers) countAgainst(serial uint64, task int32, err error, now Moment) {
+func (b *breakers) countAgainst(serial uint64, task int32, number uint64, err error, now Moment) {
 	w := b.workers[serial]
 	if w == nil {
 		w = &failedWorker{failedTasks: make(map[int32]struct{})}
 		b.workers[serial] = w
 	}
 	w.failedTasks[task] = struct{}{}
+	w.latest = max(w.latest, number)
 	if w.pause.Failures == 0 && b.mustQuarantine(serial, w) {
 		w.pause.fail(now, b.longest, err, maxPauseTerms)
 	}
@@ -302,18 +312,24 @@ func (b *breakers) mustQuarantine(serial uint64, w *failedWorker) bool {
 	return len(w.failedTasks) > 1 || len(w.failedTasks) == 1 && b.fleet.runsNothing(serial)
 }
 
-// clearAgainst removes a task from what counts against workers.
-func (b *breakers) clearAgainst(task int32) {
-	maps.DeleteFunc(b.workers, func(serial uint64, w *failedWorker) bool {
-		if _, ok := w.failedTasks[task]; !ok {
-			return false
-		}
+// clearAgainst removes a task from what counts against a worker.
+func (b *breakers) clearAgainst(serial uint64, task int32) {
+	if w := b.workers[serial]; b.countsAgainst(serial, task) {
 		delete(w.failedTasks, task)
-		if !b.mustQuarantine(serial, w) {
+		if len(w.failedTasks) == 0 {
+			delete(b.workers, serial)
+		} else if !b.mustQuarantine(serial, w) {
 			w.pause = Pause{}
 		}
-		return len(w.failedTasks) == 0
-	})
+	}
+}
+
+// countsAgainst reports whether a task counts against a worker.
+func (b *breakers) countsAgainst(serial uint64, task int32) (ok bool) {
+	if w := b.workers[serial]; w != nil {
+		_, ok = w.failedTasks[task]
+	}
+	return ok
 }
 
 // quarantined returns the pause of a quarantined worker, and false for any other
@@ -344,15 +360,7 @@ func (b *breakers) pauseOn(p taskOn) Pause {
 // remembered: the task has not started elsewhere since, or the failure counts against the
 // worker.
 func (b *breakers) failedOn(p taskOn) bool {
-	if pause := b.pauseOn(p); pause.Failures > 0 {
-		return true
-	}
-	w := b.workers[p.Worker]
-	if w == nil {
-		return false
-	}
-	_, failed := w.failedTasks[p.Task]
-	return failed
+	return b.pauseOn(p).Failures > 0 || b.countsAgainst(p.Worker, p.Task)
 }
 
 // failedIn counts the tasks whose latest failure was in a term.

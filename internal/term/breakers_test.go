@@ -438,8 +438,24 @@ func TestWorker_AStartForgetsItsOlderFailures(t *testing.T) {
 		"a start with one counted": {func(l *leader) { l.learn(refused(5, 1), refused(6, 1), started(5, 2), started(7, 1)) }, nil},
 		"a start known later": {func(l *leader) {
 			l.learn(refused(5, 1), refused(6, 1), refused(7, 1))
-			l.happened([]taskOn{{Task: 7, Worker: 1}}, l.now)
+			l.happened(taskOn{Task: 7, Worker: 1}, l.now)
 		}, nil},
+		"a start known later, between them": {func(l *leader) {
+			l.learn(refused(5, 1), refused(7, 1), refused(6, 1))
+			l.happened(taskOn{Task: 7, Worker: 1}, l.now)
+		}, nil},
+		"a start known later, before them": {func(l *leader) {
+			l.learn(refused(7, 1), refused(5, 1), refused(6, 1))
+			l.happened(taskOn{Task: 7, Worker: 1}, l.now)
+		}, []uint64{1}},
+		"a start known later, with one counted": {func(l *leader) {
+			l.learn(refused(7, 1), refused(5, 1), refused(6, 1), started(5, 2))
+			l.happened(taskOn{Task: 7, Worker: 1}, l.now)
+		}, []uint64{1}},
+		"a start known when it counts": {func(l *leader) {
+			l.learn(refused(7, 1), refused(5, 1), refused(6, 1), started(5, 2), started(7, 3))
+			l.happened(taskOn{Task: 7, Worker: 1}, l.now)
+		}, []uint64{1}},
 		"a start, and failures again": {func(l *leader) {
 			l.learn(refused(5, 1), started(7, 1), refused(6, 1))
 			l.learn(refused(5, 1))
@@ -498,10 +514,31 @@ func TestWorker_SucceededAfterAll(t *testing.T) {
 	for _, w := range l.fleet.Workers {
 		w.runs = []int32{5}
 	}
-	l.happened([]taskOn{{Task: 5, Worker: 1}}, l.now)
+	l.happened(taskOn{Task: 5, Worker: 2}, l.now)
+	l.happened(taskOn{Task: 5, Worker: 1}, l.now)
 	require.Empty(t, l.suspects())
 	require.False(t, l.failing(5))
 	require.Empty(t, l.quarantined(1, 2))
+}
+
+// What failed after such a start still counts.
+func TestWorker_FailedAfterAStartKnownLater(t *testing.T) {
+	l := newLeader(9)
+	l.learn(timedOut(2))
+	l.learn(timedOut(1))
+	l.learn(timedOut(3))
+	l.happened(taskOn{Task: 5, Worker: 1}, l.now)
+	require.False(t, l.failedOn(taskOn{Task: 5, Worker: 1}))
+	require.True(t, l.failing(5))
+	require.Empty(t, l.suspects(), "it failed on one worker since")
+	p := l.pauseOn(taskOn{Task: 5, Worker: 3})
+	require.True(t, p.active(l.now))
+	require.Equal(t, []uint64{2}, l.quarantined(1, 2, 3, 4), "it has not started since it failed on 3")
+
+	l.learn(refused(5, 4))
+	require.Len(t, l.suspects(), 1)
+	l.learn(started(5, 2))
+	require.Equal(t, []uint64{3, 4}, l.quarantined(1, 2, 3, 4))
 }
 
 // Moves
@@ -522,6 +559,20 @@ func TestMoves_PauseForLongerEachTime(t *testing.T) {
 	l := newLeader(2)
 	waits := l.waits(6, func() { l.learnStranded(errRefused) }, func() bool { p := l.moves; return p.active(l.now) })
 	require.Equal(t, []int{1, 2, 4, 8, 16, 32}, waits)
+}
+
+// A start that turns out to have happened ends the pause, unless it was tried in an earlier
+// term.
+func TestMoves_AStartKnownLaterEndsThePause(t *testing.T) {
+	l := newLeader(3)
+	l.learnStranded(errRefused, refused(5, 1))
+	l.happened(taskOn{Task: 5, Worker: 1}, l.now)
+	require.True(t, l.empty())
+	l.learn(refused(5, 1))
+	l.learnStranded(errRefused, refused(6, 2))
+	l.happened(taskOn{Task: 5, Worker: 1}, l.now)
+	p := l.moves
+	require.True(t, p.active(l.now))
 }
 
 func TestMoves_AStartEndsThePause(t *testing.T) {
