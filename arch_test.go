@@ -3,11 +3,15 @@ package orchestrator_test
 import (
 	"bytes"
 	"encoding/json"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,8 +23,8 @@ import (
 const pure = "cmp errors fmt iter maps math math/bits slices strings "
 
 // mayImport is the architecture: for each package of the workspace, what its code may
-// import, without its tests. A new package needs a line here. Packages with the build tags
-// browser and peers have none: nothing imports them.
+// import, without its tests, on any system and with any build tags. A new package needs a
+// line here.
 //
 //	.         the root package
 //	worker    the package in that folder, but none below it
@@ -94,7 +98,10 @@ var mayImport = map[string]string{
 	"examples/internal/stage": "std .",
 	"examples/tenants":        "std replica replica/postgres github.com/jackc/pgx",
 	"examples/ticker":         "std . communicator/memory",
-	"bench/replicas":          "std",
+	"bench": "std . rebalance recruit worker history dashboard communicator/memory communicator/grpc/manager communicator/grpc/orchestratorv1 " +
+		"etcd etcd/embed internal/netfault bench/replicas github.com/IBM/sarama github.com/dgryski/go-jump github.com/twmb/franz-go " +
+		"go.etcd.io/etcd go.uber.org/zap google.golang.org/grpc",
+	"bench/replicas": "std",
 
 	// For tests.
 	"communicator/grpc/e2e":               "",
@@ -116,16 +123,20 @@ var mayImport = map[string]string{
 // of all other packages may not import it. etcd/... is etcd and everything below it.
 var mayLink = map[string]string{
 	// Prometheus makes a binary four times as large. The etcd server links it.
-	"github.com/prometheus": "stats etcd/embed examples/...",
-	"go.etcd.io/bbolt":      "boltfile etcd/embed examples/...",
-	"go.etcd.io/etcd":       "etcd/... examples/...",
+	"github.com/prometheus": "stats etcd/embed examples/... bench",
+	"go.etcd.io/bbolt":      "boltfile etcd/embed examples/... bench",
+	"go.etcd.io/etcd":       "etcd/... examples/... bench",
 	// Some sixty modules.
-	"go.etcd.io/etcd/server": "etcd/embed examples/...",
+	"go.etcd.io/etcd/server": "etcd/embed examples/... bench",
 	// The transports do not know each other.
-	"etcd":                 "etcd/... examples/...",
-	"communicator/grpc":    "communicator/grpc/... replica/... examples/...",
-	"github.com/jackc/pgx": "replica/postgres/... examples/...",
+	"etcd":                 "etcd/... examples/... bench",
+	"communicator/grpc":    "communicator/grpc/... replica/... examples/... bench/...",
+	"github.com/jackc/pgx": "replica/postgres/... examples/... bench/replicas",
 	"github.com/chromedp":  "dashboard/browsertest",
+	// Other systems, to be measured beside this one.
+	"github.com/IBM/sarama":      "bench",
+	"github.com/twmb/franz-go":   "bench",
+	"github.com/dgryski/go-jump": "bench",
 }
 
 // testsOnly is what only tests may import.
@@ -138,10 +149,11 @@ const superseded = "log math/rand io/ioutil github.com/pkg/errors"
 // goPackage is a package as go list prints it.
 type goPackage struct {
 	ImportPath                string
-	Standard                  bool
+	Dir                       string
 	Module                    *struct{ Main bool }
 	Imports                   []string
 	TestImports, XTestImports []string
+	IgnoredGoFiles            []string // because of build constraints
 }
 
 // name returns the package's name in the tables, which is its folder.
@@ -157,20 +169,18 @@ func inTables(importPath string) string {
 const modulePath = "github.com/f8949c05/orchestrator"
 
 func TestArchitecture(t *testing.T) {
-	if _, err := os.Stat("go.work"); err != nil {
-		t.Skip("this module alone does not have the other packages")
-	}
-	// go test does not see what go list reads. It must not print a cached result if
-	// a file has changed, so read all folders here.
-	require.NoError(t, fs.WalkDir(os.DirFS("."), ".", func(_ string, d fs.DirEntry, err error) error {
-		if d.Name() == ".git" {
-			return fs.SkipDir
-		}
-		return err
-	}))
 	for _, v := range violations(workspace(t), mayImport, mayLink) {
 		t.Error(v)
 	}
+}
+
+// Nothing else imports chromedp, and only files with the build tag browser do.
+func TestArchitecture_SeesFilesWithBuildTags(t *testing.T) {
+	packages := workspace(t)
+	i := slices.IndexFunc(packages, func(p goPackage) bool { return p.name() == "dashboard/browsertest" })
+	require.Contains(t, packages[i].XTestImports, "github.com/chromedp/chromedp")
+	require.Contains(t, violations(packages, mayImport, map[string]string{"github.com/chromedp": ""}),
+		"dashboard/browsertest imports github.com/chromedp/chromedp in a test")
 }
 
 // A program that does not import the dashboard must not link it.
@@ -189,7 +199,23 @@ func TestD25_OnlyProgramsImportTheDashboard(t *testing.T) {
 // workspace returns the packages of the workspace and all that they link.
 func workspace(t *testing.T) []goPackage {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Standard,Module,Imports,TestImports,XTestImports", "work")
+	if _, err := os.Stat("go.work"); err != nil {
+		t.Skip("this module alone does not have the other packages")
+	}
+	// A pattern like work does not match a package of which all files have build tags. And go
+	// test does not see what go list reads: reading all folders here prevents that it prints a
+	// cached result after a file has changed.
+	list := []string{"list", "-e", "-deps", "-json=ImportPath,Dir,Module,Imports,TestImports,XTestImports,IgnoredGoFiles"}
+	require.NoError(t, fs.WalkDir(os.DirFS("."), ".", func(path string, d fs.DirEntry, err error) error {
+		if d.IsDir() && (path == "tools" || d.Name() == "testdata" || strings.HasPrefix(path, ".") && path != ".") {
+			return fs.SkipDir
+		}
+		if folder := "./" + filepath.Dir(path); filepath.Ext(path) == ".go" && !slices.Contains(list, folder) {
+			list = append(list, folder)
+		}
+		return err
+	}))
+	cmd := exec.CommandContext(t.Context(), "go", list...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	require.NoError(t, err)
@@ -197,9 +223,33 @@ func workspace(t *testing.T) []goPackage {
 	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
 		var p goPackage
 		require.NoError(t, d.Decode(&p))
+		if p.Module != nil && p.Module.Main {
+			p.readIgnored(t)
+		}
 		packages = append(packages, p)
 	}
 	return packages
+}
+
+// readIgnored adds what the files import that build constraints exclude. What other modules
+// link that only such files import is not known: it is not downloaded for this.
+func (p *goPackage) readIgnored(t *testing.T) {
+	t.Helper()
+	for _, name := range p.IgnoredGoFiles {
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.ImportsOnly)
+		require.NoError(t, err)
+		imports := &p.Imports
+		if strings.HasSuffix(name, "_test.go") {
+			imports = &p.XTestImports
+		}
+		for _, i := range file.Imports {
+			path, err := strconv.Unquote(i.Path.Value)
+			require.NoError(t, err)
+			if !slices.Contains(*imports, path) {
+				*imports = append(*imports, path)
+			}
+		}
+	}
 }
 
 // violations returns where the packages of the workspace break a rule.
@@ -221,7 +271,7 @@ func violations(packages []goPackage, mayImport, mayLink map[string]string) []st
 		}
 		delete(unused, p.name())
 		for _, what := range slices.Concat(
-			forbiddenImports(p, allowed, byPath),
+			forbiddenImports(p, allowed),
 			forbiddenLinks(p, mayLink, byPath),
 			forbiddenTestImports(p, allowed, mayLink),
 		) {
@@ -235,13 +285,10 @@ func violations(packages []goPackage, mayImport, mayLink map[string]string) []st
 	return found
 }
 
-func forbiddenImports(p goPackage, allowed string, byPath map[string]goPackage) (found []string) {
+func forbiddenImports(p goPackage, allowed string) (found []string) {
 	for _, path := range p.Imports {
 		covers := func(entry string) bool {
-			if entry == "std" {
-				return byPath[path].Standard
-			}
-			return entry == inTables(path) || isModule(entry) && within(path, entry)
+			return entry == "std" && !isModule(path) || entry == inTables(path) || isModule(entry) && within(path, entry)
 		}
 		if !slices.ContainsFunc(strings.Fields(allowed), covers) || contains(superseded, path) {
 			found = append(found, "imports "+inTables(path))
@@ -296,10 +343,11 @@ func forbiddenTestImports(p goPackage, allowed string, mayLink map[string]string
 	return found
 }
 
-// isModule reports whether the entry of a table is a path of another module.
-func isModule(entry string) bool {
-	domain, _, _ := strings.Cut(entry, "/")
-	return entry != "." && strings.Contains(domain, ".")
+// isModule reports whether the path of a package, or the entry of a table, begins with a
+// domain, as those of other modules do.
+func isModule(path string) bool {
+	domain, _, _ := strings.Cut(path, "/")
+	return path != "." && strings.Contains(domain, ".")
 }
 
 // within reports whether path is dir or below it.
@@ -317,7 +365,6 @@ func contains(list, word string) bool { return slices.Contains(strings.Fields(li
 
 // Each case breaks one rule.
 func TestArchitecture_Violations(t *testing.T) {
-	std := func(path string) goPackage { return goPackage{ImportPath: path, Standard: true} }
 	own := func(path string, imports ...string) goPackage {
 		return goPackage{ImportPath: path, Module: &struct{ Main bool }{true}, Imports: imports}
 	}
@@ -332,7 +379,6 @@ func TestArchitecture_Violations(t *testing.T) {
 	}
 	mayLink := map[string]string{"example.org/server": "etcd/embed", "etcd": "etcd/..."}
 	foundation := []goPackage{
-		std("fmt"), std("time"), std("log"),
 		{ImportPath: "example.org/client/v3"},
 		{ImportPath: "example.org/client/heavy", Imports: []string{"example.org/server"}},
 		{ImportPath: "example.org/server"},
