@@ -139,8 +139,22 @@ var mayLink = map[string]string{
 	"github.com/dgryski/go-jump": "bench",
 }
 
-// testsOnly is what only tests may import.
-const testsOnly = "github.com/stretchr/testify go.uber.org/goleak internal/draintest internal/pgtest internal/proctest"
+// testsOnly is what only tests may link, and packages of the workspace that may link it
+// outside of their tests too.
+var testsOnly = map[string]string{
+	"github.com/stretchr/testify":         "",
+	"go.uber.org/goleak":                  "",
+	"communicator/communicatortest":       "simulator",
+	"communicator/grpc/internal/grpctest": "",
+	"examples/internal/stage/stagetest":   "",
+	"internal/draintest":                  "",
+	"internal/netfault":                   "bench",
+	"internal/pgtest":                     "",
+	"internal/proctest":                   "internal/pgtest",
+	"internal/scenario":                   "",
+	"internal/testca":                     "",
+	"replica/replicatest":                 "",
+}
 
 // superseded is what even tests do not import. The replacements are log/slog,
 // math/rand/v2, io with os, and errors.
@@ -187,7 +201,7 @@ func TestArchitecture_SeesFilesWithBuildTags(t *testing.T) {
 func TestD25_OnlyProgramsImportTheDashboard(t *testing.T) {
 	for name, may := range mayImport {
 		top, _, _ := strings.Cut(name, "/")
-		if slices.Contains([]string{"dashboard", "cmd", "examples", "bench"}, top) || slices.Contains(strings.Fields(testsOnly), name) {
+		if slices.Contains([]string{"dashboard", "cmd", "examples", "bench"}, top) || name == "internal/draintest" {
 			continue
 		}
 		for p := range strings.FieldsSeq(may) {
@@ -318,8 +332,8 @@ func forbiddenLinks(p goPackage, mayLink map[string]string, byPath map[string]go
 			forbidden(dependency)
 		}
 	}
-	for dependency := range strings.FieldsSeq(testsOnly) {
-		if !slices.Contains(strings.Fields(testsOnly), p.name()) {
+	for dependency, packages := range testsOnly {
+		if !within(p.name(), dependency) && !matches(p.name(), packages) {
 			forbidden(dependency)
 		}
 	}
@@ -375,7 +389,10 @@ func TestArchitecture_Violations(t *testing.T) {
 		"pure":  pure,
 		".":     "std pure",
 		"etcd":  "std . example.org/client",
-		"other": "std . etcd",
+		"other": "std . etcd internal/pgtest internal/proctest",
+
+		"internal/pgtest":   "std internal/proctest",
+		"internal/proctest": "std internal/pgtest",
 	}
 	mayLink := map[string]string{"example.org/server": "etcd/embed", "etcd": "etcd/..."}
 	foundation := []goPackage{
@@ -406,9 +423,13 @@ func TestArchitecture_Violations(t *testing.T) {
 			own(root+"/etcd", "github.com/stretchr/testify/require"),
 			[]string{"etcd imports github.com/stretchr/testify/require", "etcd links github.com/stretchr/testify"},
 		},
+		{own(root+"/other", root+"/internal/proctest"), []string{"other links internal/proctest"}},
+		{test(root+"/other", root+"/internal/proctest"), nil},
+		{own(root+"/internal/pgtest", root+"/internal/proctest"), nil},
+		{own(root+"/internal/proctest", root+"/internal/pgtest"), []string{"internal/proctest links internal/pgtest"}},
 	} {
 		packages := slices.Clone(foundation)
-		for _, path := range []string{root, root + "/pure", root + "/etcd", root + "/other"} {
+		for _, path := range []string{root, root + "/pure", root + "/etcd", root + "/other", root + "/internal/pgtest", root + "/internal/proctest"} {
 			if path != test.changed.ImportPath {
 				packages = append(packages, own(path))
 			}
