@@ -31,7 +31,7 @@ func (p *process) crash() {
 	p.gone(children)
 }
 
-// pause stops the process, which then starts no more children, and them.
+// pause stops the process, so that it starts no more children, and then its children.
 func (p *process) pause() {
 	p.t.Helper()
 	p.stop(p.cmd.Process.Pid)

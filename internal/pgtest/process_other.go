@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// give skips the test: it is the first that a server needs.
+// give skips the test. It is the first function here that starting a server calls.
 func give(t testing.TB, _ string) {
 	t.Helper()
 	t.Skip("servers are started only on Linux")

@@ -20,8 +20,8 @@ import (
 const User = "postgres"
 
 // Server is a PostgreSQL server with the database "postgres". Its address stays the same
-// when it is started again. Its methods fail the test when something fails, and are for
-// the test's goroutine.
+// when it is started again. Its methods fail the test when something fails. Only the test's
+// goroutine may call them.
 type Server struct {
 	t        testing.TB
 	dir      string // holds data and log, and belongs to the server's user
@@ -180,8 +180,8 @@ func (s *Server) Continue() {
 	s.paused = false
 }
 
-// SQL executes statements as the superuser, each in its own transaction unless they say
-// otherwise. It returns the rows, one a line, with columns separated by |.
+// SQL executes statements as the superuser, each in its own transaction unless one begins a
+// transaction. It returns the rows, one a line, with columns separated by |.
 func (s *Server) SQL(database, statements string) string {
 	s.t.Helper()
 	return s.SQLAt(s.URL(User, database), statements)

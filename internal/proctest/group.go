@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Group is the processes of one test, with one journal. It is for the test's goroutine.
+// Group is the processes of one test, with one journal. Only the test's goroutine may use it.
 type Group struct {
 	T       *testing.T
 	Dir     string   // for files of the processes; removed with the test
@@ -43,7 +43,7 @@ func NewGroup(t *testing.T) *Group {
 func (g *Group) Path() string { return filepath.Join(g.Dir, "journal") }
 
 // Start starts a process that executes role with settings. The journal records its
-// end. Its name stands above its output in Logs.
+// end. Logs has its output, below its name.
 func (g *Group) Start(name, role string, settings any) *Process {
 	g.T.Helper()
 	return g.start(&Process{Name: name, Role: role, Settings: settings})
@@ -63,7 +63,7 @@ func (g *Group) start(p *Process) *Process {
 	return p
 }
 
-// Restart starts the processes again that have ended.
+// Restart starts again each process that has ended.
 func (g *Group) Restart() {
 	g.T.Helper()
 	for _, p := range g.processes {
@@ -175,7 +175,7 @@ func SetParallel(n int) {
 	}
 }
 
-// MeasureWaiting measures how long a process that wants to run must wait for a processor,
+// MeasureWaiting measures how long this process, when it wants to run, waits for a processor,
 // from now until the end of the test. waited returns the sum so far: it is almost 0 on a
 // quiet machine. A test subtracts it from the time that something took.
 func MeasureWaiting(t testing.TB) (waited func() time.Duration) {

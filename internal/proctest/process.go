@@ -21,7 +21,7 @@ import (
 // Role is the main function of a process. Its argument is the settings as JSON.
 type Role func(settings string) error
 
-// NewRole returns a role of which main gets the settings.
+// NewRole returns a role that calls main with its settings.
 func NewRole[S any](main func(S) error) Role {
 	return func(text string) error {
 		var settings S

@@ -11,11 +11,11 @@ import (
 // "required", as in .ci/run.
 const programs = "ORCHESTRATOR_PROGRAMS"
 
-// Program returns the path of a program of others that the test needs. If it is missing, the
-// test is skipped with one line that names the Debian package; if the environment has
-// ORCHESTRATOR_PROGRAMS=required, it fails. The program has one of these names in the PATH, or
-// matches one of these patterns of absolute paths. Earlier ones are preferred, and of the
-// matches of a pattern the last one in order.
+// Program returns the path of an installed program that the test needs. Each name is one in
+// the PATH or a pattern of absolute paths. The first name that is found is taken, and of the
+// matches of a pattern the last one in order. Without the program the test is skipped, with
+// one line that names the Debian package. If the environment has
+// ORCHESTRATOR_PROGRAMS=required, it fails instead.
 func Program(t testing.TB, debianPackage string, names ...string) string {
 	t.Helper()
 	path, ok := Lookup(t, debianPackage, names...)
@@ -25,8 +25,8 @@ func Program(t testing.TB, debianPackage string, names ...string) string {
 	return path
 }
 
-// Lookup is Program for a test that has a substitute. Instead of skipping the test it returns
-// false.
+// Lookup is Program for a test that has a substitute. Where Program would skip the test, it
+// returns false.
 func Lookup(t testing.TB, debianPackage string, names ...string) (path string, ok bool) {
 	t.Helper()
 	for _, name := range names {

@@ -176,8 +176,8 @@ func (c *config) running(s *state, task int) int {
 	return n
 }
 
-// stuck returns the first state from which no good one can be reached without faults. It
-// returns false if there is none, or if the configuration does not ask for it.
+// stuck returns the first state from which no good state can be reached without faults. It
+// returns false if each state can reach one, or if the configuration does not ask.
 func (g *graph) stuck() (uint32, bool) {
 	n := len(g.hashes)
 	count := make([]uint32, n+1) // edges to each state, then where they begin in back

@@ -30,7 +30,7 @@ func (r report) says(other report) bool {
 	return r == other
 }
 
-// syncCall is one Sync under way. A zero kind is none.
+// syncCall is a Sync under way, or says that none is: then its kind is 0.
 type syncCall struct {
 	kind   uint8 // withReport or bare, with foreign added
 	report report
@@ -43,7 +43,7 @@ const (
 	foreign    = 4 // names another Server than the table's
 )
 
-// batch is what a leader sent for one member. A zero version is none.
+// batch is what a leader sent for one member. If the version is 0, it sent nothing.
 type batch struct {
 	order    order
 	server   uint8 // 1 + the Server that it names
