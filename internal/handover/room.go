@@ -198,6 +198,11 @@ func (m *Machine) endWaiting() bool {
 		}
 	}
 	if i, p := m.circle(); i != None {
+		for _, all := range m.room.waiters {
+			for _, j := range all {
+				m.changes[j].Last = false // a stopped task is about to wait for it
+			}
+		}
 		m.room.loose[i] = true
 		m.room.waiters[p] = slices.DeleteFunc(m.room.waiters[p], func(j int32) bool { return j == i })
 		m.requeue(i)

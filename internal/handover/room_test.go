@@ -92,6 +92,11 @@ func TestP10_Room(t *testing.T) {
 			log:     []string{"stop 2@1", "start 1@1", "start 2@1"},
 		},
 		{
+			name: "moves in a circle, of which one failed before", free: []int32{0, 0},
+			changes: []handover.Change{move(1, 0, 1), {Task: 2, From: 1, To: 0, Last: true}},
+			log:     []string{"stop 1@0", "stop 2@1", "start 2@0", "start 1@1"},
+		},
+		{
 			name: "a circle that breaks gives the first task back", free: []int32{0, 0},
 			changes: []handover.Change{move(1, 0, 1), move(2, 1, 0)},
 			fails:   map[string]handover.Result{"stop 2@1": handover.Refused},
