@@ -433,8 +433,8 @@ func (d *decider) lateAdmits(task, worker int32, after []int) bool {
 	return (limit == 0 || after[worker] < int(limit)) && d.fleet.rules.mayRun(d.expect.classOf(task), int(worker))
 }
 
-// loadsAfter returns how many tasks each worker has when the plan so far is carried
-// out.
+// loadsAfter returns how many tasks each worker has when the plan so far is carried out. A
+// stop that has failed before does not count: its task may stay.
 func (d *decider) loadsAfter() []int {
 	after := make([]int, len(d.fleet.Workers))
 	for i, w := range d.fleet.Workers {
@@ -442,7 +442,7 @@ func (d *decider) loadsAfter() []int {
 	}
 	for i := range d.out.Changes {
 		c := &d.out.Changes[i]
-		if c.From != handover.None {
+		if c.From != handover.None && !d.fleet.Workers[c.From].stopFails(c.Task) {
 			after[c.From]--
 		}
 		if c.To != handover.None {

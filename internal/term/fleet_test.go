@@ -206,6 +206,28 @@ func TestDecide_ASuspectPausesOnOneWorker(t *testing.T) {
 	}
 }
 
+// T9: a suspect is not started where a task keeps the room because its stop fails. Such a start
+// would be skipped, term after term, while another worker has room.
+func TestDecide_ASuspectNeedsRoom(t *testing.T) {
+	const stuck, suspect = 1, 0
+	w := newWorld(2, 4)
+	w.tasks.Instances[stuck], w.tasks.Wanted = 0, 3
+	w.Workers[0].Rules = &WorkerRules{Share: 1, MaxTasks: 1}
+	w.runs[0][stuck], w.runs[1][2], w.runs[1][3] = true, true, true
+	w.next()
+	stopFails := func(_ int32, start bool) handover.Result {
+		return map[bool]handover.Result{true: handover.Done, false: handover.Refused}[start]
+	}
+	w.breakers.learn(w.now, []startResult{refused(suspect, 1), refused(suspect, 2)}, nil, nil)
+	w.write(w.Decide(&w.tasks, w.now).Changes, stopFails)
+	for range 4 {
+		w.next()
+		w.write(w.Decide(&w.tasks, w.now).Changes, stopFails)
+	}
+	require.True(t, w.runs[0][stuck])
+	require.True(t, w.runs[1][suspect])
+}
+
 // T3: missing instances wait for the share of a late worker. A quarantined worker has no
 // share, so none waits for it, and the others have more.
 func TestDecide_AQuarantinedWorkerHasNoShare(t *testing.T) {
