@@ -49,11 +49,7 @@ func (w *world) crashSome(m *member, lasts time.Duration, rnd *random) {
 		if rnd.chance(0.85) {
 			rest := rnd.between(0, choose(rnd, period, w.Timeout/2, lasts, 2*w.lease))
 			fate := newRandom(w.seed, "comeback", uint64(time.Since(w.began)), uint64(m.index))
-			w.schedule.in(rest, func() {
-				if !w.settling {
-					w.restart(m, &fate)
-				}
-			})
+			w.unlessSettling(rest, func() { w.restart(m, &fate) })
 		}
 	}
 }
@@ -81,8 +77,8 @@ func (w *world) disturbLeader(kind Event, lasts time.Duration, rnd *random) {
 	default:
 		l.end(errors.New("a new version is being deployed"))
 	}
-	w.schedule.in(rnd.between(0, choose(rnd, period, w.Timeout, lasts)), func() {
-		if !w.settling && w.leader() == l {
+	w.unlessSettling(rnd.between(0, choose(rnd, period, w.Timeout, lasts)), func() {
+		if w.leader() == l {
 			w.lead(w.elect())
 		}
 	})
@@ -103,11 +99,7 @@ func (w *world) changeMembers(kind Event, m *member, lasts time.Duration, rnd *r
 			return
 		}
 		w.drain(m, true)
-		w.schedule.in(lasts, func() {
-			if !w.settling {
-				w.leave(m)
-			}
-		})
+		w.unlessSettling(lasts, func() { w.leave(m) })
 	case kind == Drain && m.registered:
 		w.countEvent(kind, "%s: %v", m.name, !m.draining)
 		w.drain(m, !m.draining)
@@ -285,8 +277,8 @@ func (w *world) changeSettings(kind Event, m *member, lasts time.Duration, rnd *
 		}
 		w.publishWorker(m, false)
 		if kind == LabelLoss && rnd.chance(0.7) {
-			w.schedule.in(lasts, func() {
-				if !w.settling && m.registered {
+			w.unlessSettling(lasts, func() {
+				if m.registered {
 					m.settings = before
 					w.publishWorker(m, false)
 				}

@@ -6,6 +6,7 @@ package simulator
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -16,8 +17,11 @@ import (
 // Bounds at the end of a run.
 const (
 	settleTerms = 4  // terms that change something, apart from those that pauses and a budget of moves need
+	ruledTerms  = 8  // more of them among rules: a task may wait until another one has left its place
 	waitsMost   = 20 // terms in a row that wait for workers to answer or to be lost
-	idleTerms   = 20 // terms a minute apart that change nothing although something is to be done
+	idleTerms   = 7  // terms a minute apart that change nothing although something is to be done
+	pauseTerms  = 26 // terms a minute apart in which something pauses
+	trialTerms  = 8  // terms after its pause in which a quarantined worker is not tried with every task
 )
 
 // settleDown ends the faults, the lasting ones last, waits until their consequences
@@ -160,27 +164,36 @@ func (ft *finalTerms) isCalm() bool { return ft.w.healed || len(ft.w.lasting) ==
 
 // converge runs terms until nothing is left to do. Terms that change something are few. A
 // term that changes nothing although something is left to do or pauses is followed by the next
-// one a minute later. converge returns false if the run has ended.
+// one a minute later: moves for an even spread may wait so long. converge returns false if the
+// run has ended.
 func (ft *finalTerms) converge() bool {
 	most := settleTerms + ft.moreTerms() + 2*len(ft.l.o.LastPlan().Paused)
 	for spent, idle := 0, 0; ft.runTerm(); {
 		why, mayStay := ft.toDo()
 		switch {
 		case slices.ContainsFunc(ft.l.o.LastPlan().Changes, wasTried):
+			idle = 0
 			if spent++; spent > most {
 				ft.fail(Converged, "%d terms have changed something since the faults ended: %s", spent, why)
 			}
-		case why == "" && len(ft.l.o.LastPlan().Paused) == 0, (why == "" || mayStay) && idle >= idleTerms:
+		case !ft.pauses() && (why == "" || mayStay && idle >= idleTerms):
 			ft.w.report.TermsToSettle = max(ft.w.report.TermsToSettle, spent)
 			return true
 		default:
-			if idle++; idle > idleTerms {
-				ft.fail(Converged, "nothing fails any more, and %d terms have changed nothing, though %s", idle, why)
+			if idle++; idle > pauseTerms || idle > idleTerms && !ft.pauses() {
+				ft.fail(Converged, "nothing fails any more, and %d terms have changed nothing: %s", idle, why)
 			}
 			ft.w.advance(nil, time.Minute)
 		}
 	}
 	return false
+}
+
+// pauses reports whether something pauses, or did until a few terms ago: a quarantined worker is
+// then tried, but not with every task.
+func (ft *finalTerms) pauses() bool {
+	plan := ft.l.o.LastPlan()
+	return slices.ContainsFunc(plan.Paused, func(p orchestrator.Pause[string, string]) bool { return p.Until+trialTerms > plan.Stats.Term.Number })
 }
 
 // wasTried reports whether a change was begun: a stop that pauses is skipped.
@@ -201,6 +214,9 @@ func (ft *finalTerms) moreTerms() int {
 	if w.maxMoves >= 0 {
 		more += 2 * instances / max(w.maxMoves, 1)
 	}
+	if w.rules.some() {
+		more += ruledTerms
+	}
 	return more
 }
 
@@ -213,6 +229,9 @@ func (ft *finalTerms) fail(broken Invariant, format string, args ...any) {
 func (ft *finalTerms) checkQuiet() {
 	w, plan := ft.w, ft.l.o.LastPlan()
 	for _, c := range plan.Changes {
+		if w.rules.some() && c.Kind.Reason == orchestrator.ReasonRebalance {
+			return // see toDo
+		}
 		ft.fail(Converged, "the cluster had converged, and the next term planned %v %s from %q to %q", c.Kind, c.Task, c.From, c.To)
 	}
 	allAlive := true
@@ -248,9 +267,11 @@ func (ft *finalTerms) toDo() (why string, mayStay bool) {
 	if most > least+1 && !w.rules.some() && w.maxMoves != 0 {
 		return fmt.Sprintf("open workers run from %d to %d tasks", least, most), false
 	}
-	moves, isSuspect := rebalance.NoLimit, func(p orchestrator.Pause[string, string]) bool { return p.Kind == orchestrator.PauseTask }
-	if w.maxMoves == 0 || slices.ContainsFunc(ft.l.o.LastPlan().Paused, isSuspect) {
-		moves = 0
+	moves := w.maxMoves
+	for _, p := range ft.l.o.LastPlan().Paused {
+		if p.Kind == orchestrator.PauseTask && len(w.cluster.Running(p.Task)) < w.tasks[p.Task].Instances {
+			moves = 0
+		}
 	}
 	for _, d := range ft.due(moves) {
 		return d.String(), w.rules.some() && d.reason == rebalance.Rebalance
@@ -266,13 +287,8 @@ func (ft *finalTerms) isOpen(m *member) bool {
 }
 
 // openWorkers returns how many workers are open.
-func (ft *finalTerms) openWorkers() (n int) {
-	for _, m := range ft.w.workers {
-		if ft.isOpen(m) {
-			n++
-		}
-	}
-	return n
+func (ft *finalTerms) openWorkers() int {
+	return countIf(slices.Collect(maps.Values(ft.w.workers)), ft.isOpen)
 }
 
 // isHealthy reports whether a task can be started and stopped.

@@ -39,7 +39,7 @@ func (w *world) runTask(ctx context.Context, name, task string) error {
 	slow := func(odds float64, what string) <-chan time.Time {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if w.settling || r.worker.restoring || !rnd.chance(odds) {
+		if w.settling || r.worker.restoring != nil || !rnd.chance(odds) {
 			return time.After(0)
 		}
 		w.report.Faults[what]++
@@ -76,7 +76,8 @@ func (w *world) started(name, task string) *run {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m := w.workers[name]
-	if !m.alive && !m.restoring {
+	before := slices.IndexFunc(m.restoring, func(r *run) bool { return r.task == task })
+	if !m.alive && before < 0 {
 		return nil
 	}
 	r := &run{task: task, worker: m, began: time.Now()}
@@ -90,11 +91,16 @@ func (w *world) started(name, task string) *run {
 	}
 	switch {
 	case r.order != nil:
-		if known := l.contacts[name]; !m.registered || known != nil && known.lost {
+		lost := func(l *leader) bool {
+			known := l.contacts[name]
+			return known != nil && known.lost && (l == r.order.leader || !l.stopped)
+		}
+		if !m.registered || slices.ContainsFunc(w.leaders, lost) {
 			w.forget(name, task, UnfencedLost)
 		}
 		w.judgeLater(r, others)
-	case m.restoring:
+	case before >= 0:
+		r.unknown = m.restoring[before].unknown
 		w.forget(name, task, UnfencedLost)
 	default:
 		w.fail(nil, m.highest, Authorized, "%s started %s without a write of a leader that it may accept: it has seen %v", name, task, m.highest)
@@ -172,9 +178,7 @@ func (w *world) judgeLater(r *run, copies []*run) {
 	if len(copies) < want && !w.rules.some() {
 		return
 	}
-	s := &start{
-		order: r.order, run: r, copies: copies, want: want,
-	}
+	s := &start{order: r.order, run: r, copies: copies, want: want}
 	for _, runs := range w.running {
 		for _, other := range runs {
 			if other.worker == r.worker && other != r {
@@ -315,9 +319,9 @@ func (w *world) judgeRules(s *start) {
 	}
 }
 
-func countIf(runs []*run, is func(*run) bool) (n int) {
-	for _, r := range runs {
-		if is(r) {
+func countIf[V any](all []V, is func(V) bool) (n int) {
+	for _, v := range all {
+		if is(v) {
 			n++
 		}
 	}

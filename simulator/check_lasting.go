@@ -33,8 +33,8 @@ func (w *world) checkLasting(l *leader) {
 		ft.checkOutage()
 		return
 	}
-	if ft.openWorkers() < 2 {
-		return // a call that hangs on the only worker blocks all others
+	if ft.openWorkers() < 2 || w.maxPause < 4*w.Timeout {
+		return // calls that hang on the only worker, or are soon tried again, block all others
 	}
 	why := "there was no term"
 	for most := convergesWithin + ft.moreTerms(); ft.terms < most && why != ""; {
@@ -98,10 +98,13 @@ func (ft *finalTerms) add(task string) {
 
 // checkMissing checks that no healthy task is missing for long.
 func (ft *finalTerms) checkMissing() {
-	w, before := ft.w, ft.missing
+	w, before, most := ft.w, ft.missing, startsWithin
 	ft.missing = make(map[string]int)
-	if ft.isCalm() {
+	switch {
+	case ft.isCalm():
 		return // converge waits for these
+	case w.rules.some():
+		most *= 2 // faulty workers may be the only ones of a zone
 	}
 	for _, d := range ft.due(0) {
 		if d.reason != rebalance.Missing {
@@ -109,7 +112,7 @@ func (ft *finalTerms) checkMissing() {
 		}
 		n := before[d.task] + 1
 		ft.missing[d.task] = n
-		if n > startsWithin {
+		if n > most {
 			ft.fail(Live, "%s is healthy and wanted %d times, runs on %v, and has been missing for %d terms",
 				d.task, w.tasks[d.task].Instances, w.cluster.Running(d.task), n)
 		}
@@ -133,13 +136,10 @@ func (ft *finalTerms) notConverged() string {
 }
 
 // load counts the tasks that a worker runs, with or without the surplus copies.
-func (ft *finalTerms) load(m *member, wanted bool) (n int) {
-	for _, task := range ft.w.runsOn(m.name) {
-		if !wanted || len(ft.w.cluster.Running(task)) <= ft.w.tasks[task].Instances {
-			n++
-		}
-	}
-	return n
+func (ft *finalTerms) load(m *member, wanted bool) int {
+	return countIf(ft.w.runsOn(m.name), func(task string) bool {
+		return !wanted || len(ft.w.cluster.Running(task)) <= ft.w.tasks[task].Instances
+	})
 }
 
 // checkSteady runs terms in which only new tasks change anything. Few of the terms may be

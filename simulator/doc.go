@@ -88,7 +88,7 @@
 // runs terms a tenth of a timeout apart. What is left to do for healthy tasks and workers is
 // what package rebalance would plan for what really runs:
 //
-//   - No healthy task that has a place is missing for more than 30 terms.
+//   - No healthy task that has a place is missing for more than 30 terms, among rules 60.
 //   - Within 60 terms, and as many more as a budget of moves requires, no healthy task is to
 //     leave a draining worker, and none is to move for an even spread. Every 20 of these terms
 //     are followed by a minute's pause, because moves for an even spread may wait so long.
@@ -99,11 +99,13 @@
 //
 // Then the lasting faults end too. The simulator waits until the calls, stops and leases that
 // they affected have ended, and until workers that have ended are lost. From then on, four terms
-// that change something must suffice, and two more for each pause and as many as a budget of
-// moves requires. If something is left to do that a term does not do, the next term follows a
-// minute later, and at most 20 such terms may be needed. In the end all wanted tasks run, the
-// loads of open workers differ by one at most, package rebalance would change nothing, the next
-// term changes nothing, and LastActual says what really runs.
+// that change something must suffice; eight more among rules, two more for each pause, and as
+// many as a budget of moves requires. If something is left to do that a term does not do, the
+// next term follows a minute later. At most 26 such terms may be needed while something pauses,
+// and seven otherwise, because evictions may be held for five minutes. In the end all wanted
+// tasks run, the loads of open workers differ by one at most, package rebalance would change
+// nothing within the budget of moves, the next term changes nothing, and LastActual says what
+// really runs.
 //
 // # What is not checked
 //
@@ -112,14 +114,16 @@
 //     spread over terms. The tests of the clauses in package test, and of internal/term and
 //     internal/handover, check these.
 //   - When Run begins its terms, what the end of a leader's context stops, and how soon a
-//     worker is lost (T4, T6, T14).
-//   - That a plan needs the fewest starts, and among rules that the spread is even: package
-//     rebalance proves that.
+//     worker is lost (T4, T6, T14). How long an eviction is held (P11). Whether goroutines
+//     remain after a term.
+//   - Plan with a hypothesis, or among rules.
+//   - Among rules, moves for an even spread after the end: the planner may find some if the
+//     same tasks come in another order.
 //   - Weights of tasks (P17 to P20), and pinned jobs (C8).
 //   - While faults last, in runs with rules: workers with a limit, and the spread.
-//   - Liveness if most workers are faulty or fewer than two are healthy, if calls hang and there
-//     are fewer than five slots, or if the grace period is shorter than two timeouts and lists
-//     are slow.
+//   - Liveness if most workers are faulty or fewer than two are healthy, if pauses are shorter
+//     than four timeouts, if calls hang and there are fewer than five slots, or if the grace
+//     period is shorter than two timeouts and lists are slow.
 //   - A change that reaches a leader only after its last term.
 //
 // # Test your own Communicator

@@ -133,11 +133,8 @@ func (e Event) possible(s *setup) bool {
 
 // inject causes a random event, and schedules the next one.
 func (w *world) inject(step uint64) {
-	if w.settling {
-		return
-	}
 	rnd := newRandom(w.seed, "weather", step)
-	w.schedule.in(rnd.between(w.eventEvery/5, 2*w.eventEvery), func() { w.inject(step + 1) })
+	w.unlessSettling(rnd.between(w.eventEvery/5, 2*w.eventEvery), func() { w.inject(step + 1) })
 	total := 0.0
 	for _, weight := range w.weights {
 		total += weight

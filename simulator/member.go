@@ -3,6 +3,7 @@ package simulator
 // Workers: their processes, their leases and their membership.
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -28,7 +29,7 @@ type member struct {
 	process    int // counts the worker's processes
 	registered bool
 	highest    orchestrator.Term            // the highest term that reached this process
-	restoring  bool                         // it is starting the tasks in memory
+	restoring  []*run                       // it is starting the tasks of these runs again
 	crashed    []*run                       // these, as long as it may come back and run them again
 	ordered    map[string]orchestrator.Term // by task, the latest term of a start that is under way
 	rejoins    bool                         // it rejoins as soon as it can
@@ -218,25 +219,18 @@ func (w *world) restart(m *member, rnd *random) {
 
 // restore starts a process that runs its predecessor's tasks again.
 func (w *world) restore(m *member) {
-	var tasks []string
-	for _, r := range m.crashed {
-		tasks = append(tasks, r.task)
-	}
-	slices.Sort(tasks)
+	crashed := slices.SortedFunc(slices.Values(m.crashed), func(a, b *run) int { return cmp.Compare(a.task, b.task) })
 	w.start(m)
-	m.restoring = true
+	m.restoring = crashed
 	ctx := orchestrator.ContextWithTerm(context.Background(), m.highest)
 	w.unlocked(func() {
-		for _, task := range tasks {
-			_ = w.cluster.Worker(m.name).Add(ctx, task) // not on a leader's order
+		for _, r := range crashed {
+			_ = w.cluster.Worker(m.name).Add(ctx, r.task) // not on a leader's order
 		}
 	})
-	m.restoring = false
+	m.restoring = nil
 }
 
 func later(a, b orchestrator.Term) orchestrator.Term {
-	if a.Compare(b) < 0 {
-		return b
-	}
-	return a
+	return slices.MaxFunc([]orchestrator.Term{a, b}, orchestrator.Term.Compare)
 }

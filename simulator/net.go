@@ -28,11 +28,7 @@ type message struct {
 
 // answers returns the same error for each part of a message.
 func (m *message) answers(err error) []error {
-	errs := make([]error, max(1, len(m.writes)))
-	for i := range errs {
-		errs[i] = err
-	}
-	return errs
+	return slices.Repeat([]error{err}, max(1, len(m.writes)))
 }
 
 // pass passes a message on, and returns the list and an error for each part.

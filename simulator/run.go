@@ -64,7 +64,7 @@ func simulate(p setup) (*Report, error) {
 		w.define(w.newTask(fmt.Sprint("t", i+1), &rnd))
 	}
 	w.lead(w.elect())
-	w.schedule.in(w.eventEvery, func() { w.inject(1) })
+	w.unlessSettling(w.eventEvery, func() { w.inject(1) })
 	if rnd = newRandom(w.seed, "begin"); rnd.chance(0.5) {
 		w.schedule.in(rnd.between(0, time.Duration(w.Terms)*w.eventEvery), w.beginLastingFaults)
 	}
@@ -222,6 +222,15 @@ func (w *world) advance(stop <-chan struct{}, most time.Duration) {
 		}
 		w.schedule.do()
 	}
+}
+
+// unlessSettling schedules an action, which does not happen if the world settles before.
+func (w *world) unlessSettling(after time.Duration, do func()) {
+	w.schedule.in(after, func() {
+		if !w.settling {
+			do()
+		}
+	})
 }
 
 // unlocked calls a function that may wait, or that calls the cluster, without mu.

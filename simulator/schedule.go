@@ -6,6 +6,7 @@ package simulator
 import (
 	"context"
 	"slices"
+	"sort"
 	"time"
 )
 
@@ -22,12 +23,7 @@ type scheduledAction struct {
 // in schedules an action after d, at the next instant of the world's lane.
 func (s *schedule) in(d time.Duration, do func()) {
 	at := time.Now().Add(worldLane.after(max(d, period)))
-	i, _ := slices.BinarySearchFunc(*s, at, func(a scheduledAction, at time.Time) int {
-		if a.at.After(at) {
-			return 1
-		}
-		return -1
-	})
+	i := sort.Search(len(*s), func(i int) bool { return (*s)[i].at.After(at) })
 	*s = slices.Insert(*s, i, scheduledAction{at, do})
 }
 
