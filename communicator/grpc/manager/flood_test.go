@@ -9,6 +9,7 @@ package manager
 import (
 	"bufio"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -37,7 +38,7 @@ import (
 // process of this test.
 const part = "ORCHESTRATOR_TEST_FLOOD"
 
-const floodLasts = 5 * time.Second
+var floodLasts = flag.Duration("flood.lasts", 2*time.Second, "`how long` the flood of TestR5_AFloodTakesLittleMemory lasts")
 
 // TestR5_PartOfTheFlood is the main function of the other processes: the manager,
 // which prints its address and ends with its standard input, and the attacker.
@@ -60,7 +61,7 @@ func TestR5_PartOfTheFlood(t *testing.T) {
 // partOf returns another process of the test, not started yet.
 func partOf(t *testing.T, files testca.Files, address string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0], "-test.run=^TestR5_PartOfTheFlood$")
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0], "-test.run=^TestR5_PartOfTheFlood$", "-flood.lasts="+floodLasts.String())
 	cmd.Env = append(os.Environ(), part+"="+strings.Join([]string{files.Cert, files.Key, files.CA, address}, "\n"))
 	return cmd
 }
@@ -69,7 +70,7 @@ func partOf(t *testing.T, files testca.Files, address string) *exec.Cmd {
 func attack(t *testing.T, address string, own communicator.Option) {
 	t.Helper()
 	const connections = 150
-	flood, stop := context.WithTimeout(t.Context(), floodLasts)
+	flood, stop := context.WithTimeout(t.Context(), *floodLasts)
 	defer stop()
 	var attackers sync.WaitGroup
 	for range connections {
