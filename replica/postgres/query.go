@@ -15,14 +15,8 @@ import (
 	"github.com/f8949c05/orchestrator/replica"
 )
 
-const (
-	// maxRows and maxBytes bound what a query returns, so that a wrong one does not end
-	// the process: the next leader would run it too.
-	maxRows  = 1_000_000
-	maxBytes = 1 << 29
-	// longestQuery bounds the time that a query takes.
-	longestQuery = time.Minute
-)
+// longestQuery bounds the time that a query takes.
+const longestQuery = time.Minute
 
 // Query returns a source that runs a query every 10 seconds, for at most a minute. Each row
 // is a task, and the first column its name, of any type. There may be columns
@@ -38,7 +32,7 @@ const (
 // before, nor more than a million rows or 512 MiB. Otherwise the tasks stay as they are, and
 // the replica logs the error.
 func Query(pool *pgxpool.Pool, sql string, opts ...QueryOption) replica.Source {
-	q := query{pool: pool, sql: sql, interval: 10 * time.Second}
+	q := query{pool: pool, sql: sql, interval: 10 * time.Second, maxRows: 1_000_000, maxBytes: 1 << 29}
 	for _, opt := range opts {
 		opt(&q)
 	}
@@ -63,6 +57,10 @@ type query struct {
 	pool     *pgxpool.Pool
 	sql      string
 	interval time.Duration
+
+	// maxRows and maxBytes bound what the query returns, so that a wrong one does not end
+	// the process: the next leader would run it too.
+	maxRows, maxBytes int
 }
 
 // tasks runs the query once.
@@ -95,8 +93,8 @@ func (q *query) run(ctx context.Context) ([]replica.Task, error) {
 		for _, v := range values {
 			size += len(v)
 		}
-		if len(tasks) == maxRows || size > maxBytes {
-			return nil, fmt.Errorf("more than %d rows or %d MiB", maxRows, maxBytes>>20)
+		if len(tasks) == q.maxRows || size > q.maxBytes {
+			return nil, fmt.Errorf("more than %d rows or %d MiB", q.maxRows, q.maxBytes>>20)
 		}
 		task, err := scan(rows, values)
 		if err != nil {

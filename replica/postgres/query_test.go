@@ -3,6 +3,8 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"flag"
+	"fmt"
 	"testing"
 	"time"
 
@@ -74,17 +76,29 @@ func TestQuery(t *testing.T) {
 	}
 }
 
+var manyRows = flag.Bool("query.many", false, "test the limits of a query with a million rows and 512 MiB, not with lower limits")
+
 func TestQuery_ManyRows(t *testing.T) {
 	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	db := pool(t, s.URL(pgtest.User, "postgres"))
-	tasks, err := once(t, postgres.Query(db, "select generate_series(1, 1000000)"))
+	rows, mib, limits := 10_000, 4, []postgres.QueryOption{postgres.WithLimits(10_000, 4<<20)}
+	if *manyRows {
+		rows, mib, limits = 1_000_000, 512, nil
+	}
+	query := func(sql string, args ...any) ([]replica.Task, error) {
+		return once(t, postgres.Query(db, fmt.Sprintf(sql, args...), limits...))
+	}
+	tasks, err := query("select generate_series(1, %d)", rows)
 	require.NoError(t, err)
-	require.Len(t, tasks, 1_000_000)
-	_, err = once(t, postgres.Query(db, "select generate_series(1, 1000001)"))
-	require.ErrorContains(t, err, "more than 1000000 rows")
-	_, err = once(t, postgres.Query(db, "select i, repeat('x', 1000000) as content from generate_series(1, 1000) i"))
-	require.ErrorContains(t, err, "or 512 MiB")
+	require.Len(t, tasks, rows)
+	_, err = query("select generate_series(1, %d)", rows+1)
+	require.ErrorContains(t, err, fmt.Sprintf("more than %d rows", rows))
+	tasks, err = query("select i, repeat('x', 1 << 19) as content from generate_series(1, %d) i", 2*mib-1)
+	require.NoError(t, err)
+	require.Len(t, tasks, 2*mib-1)
+	_, err = query("select i, repeat('x', 1 << 19) as content from generate_series(1, %d) i", 2*mib)
+	require.ErrorContains(t, err, fmt.Sprintf("or %d MiB", mib))
 	require.Zero(t, db.Stat().AcquiredConns())
 }
 
