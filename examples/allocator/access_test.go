@@ -57,6 +57,7 @@ func users(t *testing.T, config clientv3.Config, user, password string) {
 }
 
 func TestAccess_TLSAndUsers(t *testing.T) {
+	t.Parallel() // under a long lease
 	serverCA, serverCert, serverKey := certificate(t, "server")
 	clientCA, cert, key := certificate(t, "client")
 	server := startEtcd(t, embed.Config{
@@ -71,8 +72,8 @@ func TestAccess_TLSAndUsers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(file, []byte("pass word\n"), 0o600))
 	a := start(t, "a", append(known, "-etcd-user", "app", "-etcd-password-file", file)...)
-	t.Setenv(passwordEnv, "pass word")
-	b := start(t, "b", append(known, "-etcd-user", "app")...)
+	env := []string{passwordEnv + "=pass word"}
+	b := startWith(t, env, "b", append(known, "-etcd-user", "app")...)
 	for _, id := range []string{"1", "2"} {
 		require.Equal(t, http.StatusCreated, b.ask("PUT", "/work/"+id, "x", nil))
 	}
@@ -80,7 +81,7 @@ func TestAccess_TLSAndUsers(t *testing.T) {
 
 	wrong := filepath.Join(t.TempDir(), "wrong")
 	require.NoError(t, os.WriteFile(wrong, []byte("wrong"), 0o600))
-	refuses(t, map[string]refusal{
+	refuses(t, env, map[string]refusal{
 		"no user":           {known, "permission denied"}, // the certificate names another user
 		"a wrong password":  {append(known, "-etcd-user", "app", "-etcd-password-file", wrong), "authentication failed"},
 		"another authority": {append(known, "-etcd-user", "app", "-etcd-ca", clientCA), server.Endpoint()},

@@ -75,7 +75,7 @@ func TestOrchctl_WhileTheLeaderIsKilled(t *testing.T) {
 	}
 
 	program := filepath.Join(t.TempDir(), "orchctl")
-	text, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/f8949c05/orchestrator/cmd/orchctl").CombinedOutput()
+	text, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", program, "github.com/f8949c05/orchestrator/cmd/orchctl").CombinedOutput()
 	require.NoError(t, err, "%s", text)
 	orchctl := func(ctx context.Context, args ...string) (code int, out, errs string) {
 		cmd := exec.CommandContext(ctx, program, append([]string{"-server", strings.Join(servers, ",")}, args...)...)
@@ -97,7 +97,9 @@ func TestOrchctl_WhileTheLeaderIsKilled(t *testing.T) {
 	leader.signal(syscall.SIGKILL)
 	ended := make(chan string, 1)
 	go func() {
-		for deadline := time.Now().Add(timeout); ; {
+		pause := time.NewTicker(interval / 10)
+		defer pause.Stop()
+		for deadline := time.Now().Add(timeout); ; <-pause.C {
 			code, out, errs := orchctl(t.Context(), "drain", "-yes", "-wait", timeout.String(), drained.name)
 			if code != 4 || time.Now().After(deadline) { // 4: nobody leads yet
 				ended <- out + errs
@@ -105,7 +107,9 @@ func TestOrchctl_WhileTheLeaderIsKilled(t *testing.T) {
 			}
 		}
 	}()
-	for works := false; !works; {
+	pause := time.NewTicker(interval / 10)
+	defer pause.Stop()
+	for works := false; !works; <-pause.C {
 		works = true
 		for _, args := range commands {
 			began := time.Now()

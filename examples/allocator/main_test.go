@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 		main()
 		os.Exit(0)
 	}
+	proctest.SetParallel(5) // what is parallel mostly waits
 	goleak.VerifyTestMain(m)
 }
 
@@ -179,6 +180,7 @@ func TestLeaderKilled(t *testing.T) {
 }
 
 func TestRestart_NothingIsLost(t *testing.T) {
+	t.Parallel() // it takes any time
 	folder := t.TempDir()
 	const id, content = "a%2F%C3%BC%0A", "\x00\xff any bytes"
 	first := start(t, "a", "-embed", "127.0.0.1:0", "-data", folder)
@@ -204,7 +206,7 @@ func TestBadInput(t *testing.T) {
 	server := startEtcd(t, embed.Config{Dir: folder})
 	a := start(t, "a", "-etcd", server.Endpoint())
 	a.line("a joined")
-	refuses(t, map[string]refusal{
+	refuses(t, nil, map[string]refusal{
 		"a taken name":               {[]string{"-name", "a", "-etcd", server.Endpoint()}, "name is taken"},
 		"waiting for a taken name":   {[]string{"-name", "a", "-etcd", server.Endpoint()}, "waiting: another process has the name a"},
 		"too short a lease":          {[]string{"-lease", "1s"}, "-lease 1s"},
@@ -256,9 +258,7 @@ func TestNoToken_OthersAreKeptOut(t *testing.T) {
 		require.Equal(t, want, answer.StatusCode, host)
 	}
 
-	t.Setenv(tokenEnv, "secret")
-	guarded := start(t, "b", "-etcd", server.Endpoint(), "-listen", "0.0.0.0:0")
-	t.Setenv(tokenEnv, "")
+	guarded := startWith(t, []string{tokenEnv + "=secret"}, "b", "-etcd", server.Endpoint(), "-listen", "0.0.0.0:0")
 	local := start(t, "c", "-etcd", server.Endpoint())
 	for _, p := range []*process{guarded, local} {
 		p.line("c joined")

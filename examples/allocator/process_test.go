@@ -51,7 +51,13 @@ type process struct {
 // start starts a process and waits until it serves.
 func start(t *testing.T, name string, args ...string) *process {
 	t.Helper()
-	p := launch(t, name, args...)
+	return startWith(t, nil, name, args...)
+}
+
+// startWith is start with more environment variables.
+func startWith(t *testing.T, env []string, name string, args ...string) *process {
+	t.Helper()
+	p := launch(t, env, name, args...)
 	p.until(func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -62,7 +68,7 @@ func start(t *testing.T, name string, args ...string) *process {
 }
 
 // launch starts a process, which is killed at the end of the test.
-func launch(t *testing.T, name string, args ...string) *process {
+func launch(t *testing.T, env []string, name string, args ...string) *process {
 	t.Helper()
 	args = append([]string{"-name", name, "-lease", lease.String(), "-interval", interval.String()}, args...)
 	transport := &http.Transport{}
@@ -71,7 +77,7 @@ func launch(t *testing.T, name string, args ...string) *process {
 		cmd:    exec.CommandContext(t.Context(), os.Args[0], args...),
 		client: &http.Client{Transport: transport, Timeout: timeout},
 	}
-	p.cmd.Env = append(os.Environ(), runEnv+"=1")
+	p.cmd.Env = append(append(os.Environ(), runEnv+"=1"), env...)
 	stdin, err := p.cmd.StdinPipe() // open until this process ends
 	require.NoError(t, err)
 	out, err := p.cmd.StdoutPipe()
@@ -179,12 +185,12 @@ type refusal struct {
 
 // refuses starts processes of which some end with an error, and the others stay until
 // SIGTERM. They run at the same time, because many take seconds.
-func refuses(t *testing.T, ending, staying map[string]refusal) {
+func refuses(t *testing.T, env []string, ending, staying map[string]refusal) {
 	t.Helper()
 	started := make(map[string]*process)
 	for _, all := range []map[string]refusal{ending, staying} {
 		for name, r := range all {
-			started[name] = launch(t, "x", r.args...)
+			started[name] = launch(t, env, "x", r.args...)
 		}
 	}
 	for name, r := range ending {
