@@ -119,7 +119,7 @@ func (g *Group) Await(kind string, since int64, within time.Duration) Event {
 func (g *Group) Wait(what string, within time.Duration, cond func() bool) time.Duration {
 	g.T.Helper()
 	begin, waited := time.Now(), g.waited()
-	tick := time.NewTicker(5 * time.Millisecond)
+	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !cond() {
 		if time.Since(begin)-(g.waited()-waited) > within {

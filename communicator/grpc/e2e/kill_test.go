@@ -61,6 +61,10 @@ func TestW3_CompletedAtLeastOnceRecordedOnce(t *testing.T) {
 		}
 		f.Restart()
 	}
+	f.Wait("all have completed", time.Minute, func() bool {
+		f.Look()
+		return f.Count(did) >= tasks
+	})
 	f.Wait("nothing is expected any more", time.Minute, func() bool {
 		s, ok := f.control.ask()
 		return ok && len(s.Expected) == 0
