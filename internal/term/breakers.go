@@ -50,9 +50,8 @@ type failedTask struct {
 
 // failedWorker is what is known of a worker since its last acknowledged start.
 type failedWorker struct {
-	failedTasks map[int32]struct{} // tasks that failed here and started elsewhere
-	latest      uint64             // the highest number of their failures here
-	pause       Pause              // Failures is 0 until it is quarantined
+	failedTasks map[int32]uint64 // by task that failed here and started elsewhere: the number of that failure
+	pause       Pause            // Failures is 0 until it is quarantined
 }
 
 // taskOn is a task on a worker.
@@ -97,7 +96,7 @@ func (b *breakers) clone(fleet *Fleet) *breakers {
 		c.tasks[id] = &copied
 	}
 	for serial, w := range b.workers {
-		c.workers[serial] = &failedWorker{maps.Clone(w.failedTasks), w.latest, w.pause}
+		c.workers[serial] = &failedWorker{maps.Clone(w.failedTasks), w.pause}
 	}
 	return &c
 }
@@ -197,7 +196,7 @@ func (b *breakers) failed(s startResult, now Moment) {
 	}
 	if b.failsEverywhere(t) {
 		for serial := range b.workers {
-			b.clearAgainst(serial, s.Task)
+			b.clearAgainst(serial, func(task int32, _ uint64) bool { return task == s.Task })
 		}
 		return
 	}
@@ -248,17 +247,19 @@ func (b *breakers) step(t *failedTask) int {
 	return max(t.timeouts, 1) + t.failures/max(b.answering, 2)
 }
 
-// happened records that a worker runs a task. If a start of it there failed, that start did
-// happen, and what failed after it still counts. Where the failure counts against the
-// worker, its number is not known, so it alone is cleared.
+// happened records that a worker runs a task. If a start of it there failed, that start has
+// happened, and clears what failed before it.
 func (b *breakers) happened(p taskOn, now Moment) {
-	if number := b.pauseOn(p).number; number > 0 {
+	number := b.pauseOn(p).number
+	if w := b.workers[p.Worker]; w != nil {
+		number = max(number, w.failedTasks[p.Task])
+	}
+	if number > 0 {
 		b.succeeded(p, number, now)
 		if number > b.moves.number {
 			b.moves = Pause{}
 		}
 	}
-	b.clearAgainst(p.Worker, p.Task)
 }
 
 // didNotHappen records that a worker does not run a task, though it may have started it
@@ -269,14 +270,12 @@ func (b *breakers) didNotHappen(p taskOn, now Moment) {
 	}
 }
 
-// succeeded clears a task and its worker of what failed up to the start with a number.
-// These failures of the task on other workers now count against those, unless the workers
-// have been cleared since.
+// succeeded records that the start with a number has happened: it clears its task and its
+// worker of the failures before it. Those of the task on other workers now count against
+// these, unless the workers have been cleared since.
 func (b *breakers) succeeded(p taskOn, number uint64, now Moment) {
 	b.cleared[p.Worker] = max(b.cleared[p.Worker], number)
-	if w := b.workers[p.Worker]; w != nil && w.latest <= number {
-		delete(b.workers, p.Worker)
-	}
+	b.clearAgainst(p.Worker, func(_ int32, failure uint64) bool { return failure <= number })
 	t := b.tasks[p.Task]
 	if t == nil {
 		return
@@ -290,6 +289,7 @@ func (b *breakers) succeeded(p taskOn, number uint64, now Moment) {
 	})
 	if len(t.on) == 0 {
 		delete(b.tasks, p.Task)
+		return
 	}
 	t.suspect, t.failures, t.timeouts = len(t.on) > 1, len(t.on), min(t.timeouts, len(t.on))
 }
@@ -297,11 +297,10 @@ func (b *breakers) succeeded(p taskOn, number uint64, now Moment) {
 func (b *breakers) countAgainst(serial uint64, task int32, number uint64, err error, now Moment) {
 	w := b.workers[serial]
 	if w == nil {
-		w = &failedWorker{failedTasks: make(map[int32]struct{})}
+		w = &failedWorker{failedTasks: make(map[int32]uint64)}
 		b.workers[serial] = w
 	}
-	w.failedTasks[task] = struct{}{}
-	w.latest = max(w.latest, number)
+	w.failedTasks[task] = number
 	if w.pause.Failures == 0 && b.mustQuarantine(serial, w) {
 		w.pause.fail(now, b.longest, err, maxPauseTerms)
 	}
@@ -312,24 +311,19 @@ func (b *breakers) mustQuarantine(serial uint64, w *failedWorker) bool {
 	return len(w.failedTasks) > 1 || len(w.failedTasks) == 1 && b.fleet.runsNothing(serial)
 }
 
-// clearAgainst removes a task from what counts against a worker.
-func (b *breakers) clearAgainst(serial uint64, task int32) {
-	if w := b.workers[serial]; b.countsAgainst(serial, task) {
-		delete(w.failedTasks, task)
-		if len(w.failedTasks) == 0 {
-			delete(b.workers, serial)
-		} else if !b.mustQuarantine(serial, w) {
-			w.pause = Pause{}
-		}
+// clearAgainst removes some failures from what counts against a worker.
+func (b *breakers) clearAgainst(serial uint64, which func(task int32, failure uint64) bool) {
+	w := b.workers[serial]
+	if w == nil {
+		return
 	}
-}
-
-// countsAgainst reports whether a task counts against a worker.
-func (b *breakers) countsAgainst(serial uint64, task int32) (ok bool) {
-	if w := b.workers[serial]; w != nil {
-		_, ok = w.failedTasks[task]
+	before := len(w.failedTasks)
+	maps.DeleteFunc(w.failedTasks, which)
+	if len(w.failedTasks) == 0 {
+		delete(b.workers, serial)
+	} else if len(w.failedTasks) < before && !b.mustQuarantine(serial, w) {
+		w.pause = Pause{}
 	}
-	return ok
 }
 
 // quarantined returns the pause of a quarantined worker, and false for any other
@@ -360,7 +354,8 @@ func (b *breakers) pauseOn(p taskOn) Pause {
 // remembered: the task has not started elsewhere since, or the failure counts against the
 // worker.
 func (b *breakers) failedOn(p taskOn) bool {
-	return b.pauseOn(p).Failures > 0 || b.countsAgainst(p.Worker, p.Task)
+	w := b.workers[p.Worker]
+	return b.pauseOn(p).Failures > 0 || w != nil && w.failedTasks[p.Task] > 0
 }
 
 // failedIn counts the tasks whose latest failure was in a term.

@@ -506,19 +506,55 @@ func TestWorker_AnOldQuarantineEnds(t *testing.T) {
 	require.True(t, l.empty())
 }
 
-// A start whose answer was lost, and that is listed, is a start.
+// A start whose answer was lost, and that is listed, is a start, whichever worker comes first.
 func TestWorker_SucceededAfterAll(t *testing.T) {
-	l := newLeader(2)
-	l.learn(timedOut(1))
-	l.learn(timedOut(2))
-	for _, w := range l.fleet.Workers {
-		w.runs = []int32{5}
+	for _, order := range [][]uint64{{1, 2}, {2, 1}} {
+		l := newLeader(9)
+		l.learn(refused(6, 2), refused(7, 2), started(6, 3), started(7, 3))
+		require.Equal(t, []uint64{2}, l.quarantined(1, 2, 3))
+		l.learn(timedOut(2))
+		l.learn(timedOut(1))
+		for _, w := range order {
+			l.happened(taskOn{Task: 5, Worker: w}, l.now)
+		}
+		require.Empty(t, l.suspects())
+		require.False(t, l.failing(5))
+		require.Empty(t, l.quarantined(1, 2, 3))
 	}
+}
+
+// It clears what failed before it on its worker, even if its task has started elsewhere since.
+func TestWorker_AStartKnownLaterClearsIt(t *testing.T) {
+	l := newLeader(9)
+	l.busy[2] = true
+	l.learn(refused(6, 2), refused(7, 2), started(6, 3), started(7, 3))
+	require.Equal(t, []uint64{2}, l.quarantined(1, 2, 3))
+	l.learn(timedOut(2))
+	l.learn(started(5, 1))
 	l.happened(taskOn{Task: 5, Worker: 2}, l.now)
-	l.happened(taskOn{Task: 5, Worker: 1}, l.now)
-	require.Empty(t, l.suspects())
-	require.False(t, l.failing(5))
-	require.Empty(t, l.quarantined(1, 2))
+	require.Empty(t, l.quarantined(1, 2, 3))
+	require.Empty(t, l.workers)
+
+	l.busy[1] = true
+	l.learn(refused(5, 1), refused(7, 1), refused(6, 1), started(5, 2), started(6, 2))
+	require.Equal(t, []uint64{1}, l.quarantined(1, 2))
+	l.happened(taskOn{Task: 7, Worker: 1}, l.now)
+	require.Empty(t, l.quarantined(1, 2), "only 6 failed after it")
+	require.Len(t, l.workers, 1)
+}
+
+// Nothing is held against a worker when all that failed there has happened.
+func TestWorker_AllHappened(t *testing.T) {
+	l := newLeader(9)
+	l.busy[1] = true
+	l.learn(refused(6, 1), started(6, 2))
+	l.learn(refused(8, 1))
+	l.learn(refused(7, 1), started(7, 2))
+	require.Equal(t, []uint64{1}, l.quarantined(1))
+	l.happened(taskOn{Task: 7, Worker: 1}, l.now)
+	require.Empty(t, l.quarantined(1))
+	l.happened(taskOn{Task: 8, Worker: 1}, l.now)
+	require.Empty(t, l.workers)
 }
 
 // What failed after such a start still counts.
