@@ -200,7 +200,7 @@ func (m *Machine) endWaiting() bool {
 	if i, p := m.circle(); i != None {
 		for _, all := range m.room.waiters {
 			for _, j := range all {
-				m.changes[j].Last = false // a stopped task is about to wait for it
+				m.changes[j].Last = false // or it does not begin where a stopped task waits for a start
 			}
 		}
 		m.room.loose[i] = true
@@ -227,8 +227,9 @@ func (m *Machine) endWaiting() bool {
 }
 
 // circle returns a move that stops first and waits for room, with its place, if it and others
-// wait for each other's. Moves that start first may be part of the circle. It looks at one move
-// that makes room in each place.
+// wait for each other's. It prefers one that comes last: if its stop fails again, no other task
+// was stopped for it. Moves that start first may be part of the circle. circle looks at one
+// move that makes room in each place.
 func (m *Machine) circle() (move, place int32) {
 	r := m.room
 	giver := make([]int32, len(r.Free)) // by place: a waiting move that makes room there
@@ -259,13 +260,14 @@ func (m *Machine) circle() (move, place int32) {
 		if giver[p] == None || seen[p] != walk {
 			continue
 		}
-		for q := p; ; {
-			if !m.changes[giver[q]].StartFirst {
-				return giver[q], at[q]
+		move = None
+		for q, more := p, true; more; q, more = at[q], at[q] != p {
+			if c := &m.changes[giver[q]]; !c.StartFirst && (move == None || c.Last) {
+				move, place = giver[q], at[q]
 			}
-			if q = at[q]; q == p {
-				break
-			}
+		}
+		if move != None {
+			return move, place
 		}
 	}
 	return None, None

@@ -94,7 +94,13 @@ func TestP10_Room(t *testing.T) {
 		{
 			name: "moves in a circle, of which one failed before", free: []int32{0, 0},
 			changes: []handover.Change{move(1, 0, 1), {Task: 2, From: 1, To: 0, Last: true}},
-			log:     []string{"stop 1@0", "stop 2@1", "start 2@0", "start 1@1"},
+			log:     []string{"stop 2@1", "stop 1@0", "start 1@1", "start 2@0"},
+		},
+		{
+			name: "if it fails again, no other task was stopped", free: []int32{0, 0},
+			changes: []handover.Change{move(1, 0, 1), {Task: 2, From: 1, To: 0, Last: true}},
+			fails:   map[string]handover.Result{"stop 2@1": handover.Refused},
+			log:     []string{"stop 2@1"}, skipped: []int{0},
 		},
 		{
 			name: "a circle that breaks gives the first task back", free: []int32{0, 0},
