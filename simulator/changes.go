@@ -170,13 +170,10 @@ type ruleKinds struct {
 
 func (k ruleKinds) some() bool { return k != ruleKinds{} }
 
-// ruledRuns is the part of the runs with rules, unless they are fixed.
-const ruledRuns = 0.4
-
 // drawRules draws the kinds of rules, and the odds of the events that change settings.
 func (s *setup) drawRules() {
 	rnd := newRandom(s.seed, "rules")
-	some := rnd.chance(ruledRuns)
+	some := rnd.chance(0.4)
 	if s.Rules == NoRules || s.Rules == RulesDrawn && !some {
 		return
 	}

@@ -42,8 +42,9 @@ func (w *world) settleDown() {
 	}
 	ft := finalTerms{w: w, l: last, tick: w.Timeout / 2}
 	ft.next() // it may use earlier answers
-	if ft.converge() && ft.runTerm() {
-		ft.checkQuiet()
+	mayMove := w.rules.some()
+	for ft.converge() && ft.runTerm() && ft.checkQuiet(mayMove) {
+		mayMove = false
 	}
 }
 
@@ -226,13 +227,18 @@ func (ft *finalTerms) fail(broken Invariant, format string, args ...any) {
 
 // checkQuiet checks that a term after convergence changed nothing, failed only for workers
 // that have ended, and that LastActual says what runs (P6, T11, T12).
-func (ft *finalTerms) checkQuiet() {
+// If it may have moved something for an even spread, see toDo, and has, checkQuiet returns true:
+// the cluster is to converge again.
+func (ft *finalTerms) checkQuiet(mayMove bool) (moved bool) {
 	w, plan := ft.w, ft.l.o.LastPlan()
 	for _, c := range plan.Changes {
-		if w.rules.some() && c.Kind.Reason == orchestrator.ReasonRebalance {
-			return // see toDo
+		if moved = mayMove && c.Kind.Reason == orchestrator.ReasonRebalance; moved {
+			continue
 		}
 		ft.fail(Converged, "the cluster had converged, and the next term planned %v %s from %q to %q", c.Kind, c.Task, c.From, c.To)
+	}
+	if moved {
+		return true
 	}
 	allAlive := true
 	for _, state := range ft.l.o.LastActual() {
@@ -245,6 +251,7 @@ func (ft *finalTerms) checkQuiet() {
 	if err := plan.Stats.Err; err != nil && allAlive {
 		ft.fail(Converged, "the cluster had converged, and the next term failed: %v", err)
 	}
+	return false
 }
 
 // toDo describes something that is left to do at the end of a run, or returns "". Room for a
@@ -267,11 +274,11 @@ func (ft *finalTerms) toDo() (why string, mayStay bool) {
 	if most > least+1 && !w.rules.some() && w.maxMoves != 0 {
 		return fmt.Sprintf("open workers run from %d to %d tasks", least, most), false
 	}
-	moves := w.maxMoves
-	for _, p := range ft.l.o.LastPlan().Paused {
-		if p.Kind == orchestrator.PauseTask && len(w.cluster.Running(p.Task)) < w.tasks[p.Task].Instances {
-			moves = 0
-		}
+	moves, isMissing := w.maxMoves, func(p orchestrator.Pause[string, string]) bool {
+		return p.Kind == orchestrator.PauseTask && len(w.cluster.Running(p.Task)) < w.tasks[p.Task].Instances
+	}
+	if slices.ContainsFunc(ft.l.o.LastPlan().Paused, isMissing) {
+		moves = 0
 	}
 	for _, d := range ft.due(moves) {
 		return d.String(), w.rules.some() && d.reason == rebalance.Rebalance

@@ -33,7 +33,7 @@ func (w *world) checkLasting(l *leader) {
 		ft.checkOutage()
 		return
 	}
-	if ft.openWorkers() < 2 || w.maxPause < 4*w.Timeout {
+	if ft.openWorkers() < 2 || w.maxPause < 4*w.Timeout && slices.ContainsFunc(w.lasting, Event.hangs) {
 		return // calls that hang on the only worker, or are soon tried again, block all others
 	}
 	why := "there was no term"
@@ -103,8 +103,8 @@ func (ft *finalTerms) checkMissing() {
 	switch {
 	case ft.isCalm():
 		return // converge waits for these
-	case w.rules.some():
-		most *= 2 // faulty workers may be the only ones of a zone
+	case w.rules.zones > 0 && slices.Contains(w.lasting, HangingWorker):
+		most *= 2 // a zone may have no other worker, and draws the copy until it has failed on each
 	}
 	for _, d := range ft.due(0) {
 		if d.reason != rebalance.Missing {

@@ -91,9 +91,8 @@ func (r *review) transcribe() {
 	for _, c := range r.plan.Changes {
 		r.w.note(lane, "  term %d: %v %s, from %q to %q: %s", r.stats.Term.Number, c.Kind, c.Task, c.From, c.To, c.Outcome)
 	}
-	r.w.note(lane, "  term %d: pauses %+v", r.stats.Term.Number, r.plan.Paused)
-	r.w.note(lane, "leader %d has ended term %d after %v: %v", r.l.number, r.stats.Term.Number,
-		r.ended.Sub(r.began), r.stats.Err)
+	r.w.note(lane, "leader %d has ended term %d after %v: %v; pauses %+v", r.l.number, r.stats.Term.Number,
+		r.ended.Sub(r.began), r.stats.Err, r.plan.Paused)
 }
 
 // checkDuration checks that a term takes at most five timeouts, its listing one, and that a

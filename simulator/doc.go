@@ -88,7 +88,8 @@
 // runs terms a tenth of a timeout apart. What is left to do for healthy tasks and workers is
 // what package rebalance would plan for what really runs:
 //
-//   - No healthy task that has a place is missing for more than 30 terms, among rules 60.
+//   - No healthy task that has a place is missing for more than 30 terms, or 60 if all
+//     starts hang on some workers and there are zones.
 //   - Within 60 terms, and as many more as a budget of moves requires, no healthy task is to
 //     leave a draining worker, and none is to move for an even spread. Every 20 of these terms
 //     are followed by a minute's pause, because moves for an even spread may wait so long.
@@ -117,12 +118,12 @@
 //     worker is lost (T4, T6, T14). How long an eviction is held (P11). Whether goroutines
 //     remain after a term.
 //   - Plan with a hypothesis, or among rules.
-//   - Among rules, moves for an even spread after the end: the planner may find some if the
+//   - Among rules, some moves for an even spread after the end: the planner may find them if the
 //     same tasks come in another order.
 //   - Weights of tasks (P17 to P20), and pinned jobs (C8).
 //   - While faults last, in runs with rules: workers with a limit, and the spread.
-//   - Liveness if most workers are faulty or fewer than two are healthy, if pauses are shorter
-//     than four timeouts, if calls hang and there are fewer than five slots, or if the grace
+//   - Liveness if most workers are faulty or fewer than two are healthy, if calls hang and
+//     pauses are shorter than four timeouts or there are fewer than five slots, or if the grace
 //     period is shorter than two timeouts and lists are slow.
 //   - A change that reaches a leader only after its last term.
 //

@@ -97,6 +97,9 @@ func (e Event) String() string {
 	return fmt.Sprintf("Event(%d)", int(e))
 }
 
+// hangs reports whether calls may hang because of a fault.
+func (e Event) hangs() bool { return e == HangingWorker || e == HangingTask || e == StuckTask }
+
 // weight returns the relative frequency of an event.
 func (e Event) weight() float64 {
 	switch e {

@@ -266,8 +266,7 @@ func (s *setup) drawLasting() {
 	s.lasting = slices.DeleteFunc(s.lasting, func(kind Event) bool {
 		// A slow worker is silent if the grace period is equally short. Calls that
 		// hang block all others if there are few slots.
-		hangs := kind == HangingWorker || kind == HangingTask || kind == StuckTask
-		return slices.Contains(s.Without, kind) || kind == SlowLists && s.Grace < 2*s.Timeout || hangs && s.Concurrency < 5
+		return slices.Contains(s.Without, kind) || kind == SlowLists && s.Grace < 2*s.Timeout || kind.hangs() && s.Concurrency < 5
 	})
 }
 
