@@ -31,6 +31,17 @@ func (p *process) crash() {
 	p.gone(children)
 }
 
+// removeMemory removes the shared memory of a killed server, which the kernel keeps. The server
+// has noted its ID in the seventh line of a file.
+func removeMemory(file string) {
+	text, _ := os.ReadFile(file) // there is none after an orderly end
+	lines := strings.Split(string(text)+strings.Repeat("\n", 7), "\n")
+	var key, id int
+	if n, _ := fmt.Sscan(lines[6], &key, &id); n == 2 {
+		_, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil) // it may be gone
+	}
+}
+
 // pause stops the process, so that it starts no more children, and then its children.
 func (p *process) pause() {
 	p.t.Helper()

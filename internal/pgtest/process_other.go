@@ -19,6 +19,8 @@ func tempDir() string { return "" }
 
 func unprivileged(testing.TB, *exec.Cmd) {}
 
+func removeMemory(string) {}
+
 func (p *process) crash()          {}
 func (p *process) pause()          {}
 func (p *process) resume()         {}

@@ -106,10 +106,12 @@ func newServer(t testing.TB, parent string) *Server {
 		t.Fatalf("start PostgreSQL: %v", err)
 	}
 	t.Cleanup(func() {
-		if s.postgres != nil {
-			s.Continue()
-			s.postgres.end(immediate)
+		if s.postgres == nil {
+			removeMemory(filepath.Join(s.data(), "postmaster.pid")) // which is there after a crash
+			return
 		}
+		s.Continue()
+		s.postgres.end(immediate)
 	})
 	return s
 }
