@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -43,6 +42,9 @@ func startServer(t testing.TB, cfg embed.Config) *embed.Server {
 	cfg.NoFsync = true
 	if cfg.Tick == 0 {
 		cfg.Tick = 2 * time.Millisecond
+	}
+	if cfg.Listen == "" && cfg.TLS == nil {
+		cfg.Listen = nowhere(t) // another server may listen there again
 	}
 	s, err := embed.Start(t.Context(), cfg)
 	require.NoError(t, err)
@@ -95,10 +97,7 @@ func startProxy(t testing.TB, s *embed.Server) (*clientv3.Client, *netfault.Prox
 // nowhere returns an address without a listener.
 func nowhere(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
+	return proctest.FreeAddrs(t, 1)[0]
 }
 
 func within(t testing.TB, d time.Duration) context.Context {

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/f8949c05/orchestrator/internal/proctest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -94,9 +95,9 @@ func TestEmbed_TemporaryFolderIsRemoved(t *testing.T) {
 }
 
 func TestEmbed_ListensWhereItIsTold(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr := proctest.FreeAddrs(t, 1)[0]
+	l, err := net.Listen("tcp", addr)
 	require.NoError(t, err)
-	addr := l.Addr().String()
 
 	_, err = embed.Start(t.Context(), embed.Config{Listen: addr})
 	require.ErrorContains(t, err, strings.Split(addr, ":")[1])

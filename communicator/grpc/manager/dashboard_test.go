@@ -13,6 +13,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/dashboard"
 	"github.com/f8949c05/orchestrator/internal/draintest"
+	"github.com/f8949c05/orchestrator/internal/proctest"
 )
 
 // newDashboard returns a dashboard of a manager, which drains with the manager.
@@ -30,7 +31,7 @@ func newDashboard(t *testing.T, m *manager.Manager) http.Handler {
 // The second manager finds the drain in the store of the first.
 func TestD21_DrainsThroughTheDashboardOutliveTheManager(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "manager.db")
-	first, at := manage(t, "127.0.0.1:0", path)
+	first, at := manage(t, proctest.FreeAddrs(t, 1)[0], path)
 	j := &journal{started: make(map[string]int), running: make(map[string]int)}
 	for _, name := range []string{"a", "b"} {
 		joinWith(t, at, name, j)

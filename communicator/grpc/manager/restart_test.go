@@ -21,6 +21,7 @@ import (
 	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/internal/netfault"
+	"github.com/f8949c05/orchestrator/internal/proctest"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -132,7 +133,7 @@ func eventually(t *testing.T, f func() bool) {
 func TestR2_ARestartedManagerDisturbsNothing(t *testing.T) {
 	const workers, long, short = 20, 100, 40
 	path := filepath.Join(t.TempDir(), "manager.db")
-	first, at := manage(t, "127.0.0.1:0", path)
+	first, at := manage(t, proctest.FreeAddrs(t, 1)[0], path)
 	j := &journal{started: make(map[string]int), running: make(map[string]int)}
 	var late *netfault.Proxy
 	for i := range workers {
