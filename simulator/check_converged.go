@@ -21,7 +21,6 @@ const (
 	waitsMost   = 20 // terms in a row that wait for workers to answer or to be lost
 	idleTerms   = 7  // terms a minute apart that change nothing although something is to be done
 	pauseTerms  = 26 // terms a minute apart in which something pauses
-	trialTerms  = 8  // terms after its pause in which a quarantined worker is not tried with every task
 )
 
 // settleDown ends the faults, the lasting ones last, waits until their consequences
@@ -190,11 +189,11 @@ func (ft *finalTerms) converge() bool {
 	return false
 }
 
-// pauses reports whether something pauses, or did until a few terms ago: a quarantined worker is
-// then tried, but not with every task.
+// pauses reports whether something pauses, or did less than eight terms ago: a quarantined worker
+// is then tried, but not with every task.
 func (ft *finalTerms) pauses() bool {
 	plan := ft.l.o.LastPlan()
-	return slices.ContainsFunc(plan.Paused, func(p orchestrator.Pause[string, string]) bool { return p.Until+trialTerms > plan.Stats.Term.Number })
+	return slices.ContainsFunc(plan.Paused, func(p orchestrator.Pause[string, string]) bool { return p.Until+8 > plan.Stats.Term.Number })
 }
 
 // wasTried reports whether a change was begun: a stop that pauses is skipped.

@@ -121,14 +121,17 @@ func (ft *finalTerms) checkMissing() {
 
 // notConverged describes a move off a draining worker or for an even spread that is still due,
 // or returns "". Among rules, and if a task that fails on one of two workers cannot be told
-// from a faulty worker, the spread is not checked. A surplus copy that cannot be stopped may
-// count or not, so the loads must differ by two without the ones where the task runs.
+// from a faulty worker, the spread is not checked. Nor are drains if stops fail and starts hang:
+// a failed stop may be tried only in the terms in which its receivers hang. A surplus copy that
+// cannot be stopped may count or not, so the loads must differ by two without the ones where
+// the task runs.
 func (ft *finalTerms) notConverged() string {
 	w := ft.w
 	faultyTasks := slices.Contains(w.lasting, PoisonTask) || slices.Contains(w.lasting, HangingTask)
+	drains := !slices.Contains(w.lasting, StuckTask) || !slices.Contains(w.lasting, HangingTask)
 	for _, d := range ft.due(w.maxMoves) {
 		evens := d.reason == rebalance.Rebalance && !w.rules.some() && (ft.openWorkers() > 2 || !faultyTasks)
-		if d.reason == rebalance.Drain || evens && ft.load(d.from, true) >= ft.load(d.to, false)+2 {
+		if drains && d.reason == rebalance.Drain || evens && ft.load(d.from, true) >= ft.load(d.to, false)+2 {
 			return d.String()
 		}
 	}

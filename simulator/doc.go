@@ -121,7 +121,8 @@
 //   - Among rules, some moves for an even spread after the end: the planner may find them if the
 //     same tasks come in another order.
 //   - Weights of tasks (P17 to P20), and pinned jobs (C8).
-//   - While faults last, in runs with rules: workers with a limit, and the spread.
+//   - While faults last: drains, if tasks cannot be stopped and others hang; and in runs with
+//     rules, workers with a limit, and the spread.
 //   - Liveness if most workers are faulty or fewer than two are healthy, if calls hang and
 //     pauses are shorter than four timeouts or there are fewer than five slots, or if the grace
 //     period is shorter than two timeouts and lists are slow.
