@@ -103,8 +103,8 @@ func (ft *finalTerms) checkMissing() {
 	switch {
 	case ft.isCalm():
 		return // converge waits for these
-	case w.rules.zones > 0 && slices.Contains(w.lasting, HangingWorker):
-		most *= 2 // a zone may have no other worker, and draws the copy until it has failed on each
+	case slices.Contains(w.lasting, HangingWorker):
+		most *= 2 // it draws the missing copies, and each must have failed there
 	}
 	for _, d := range ft.due(0) {
 		if d.reason != rebalance.Missing {

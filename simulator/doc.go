@@ -89,7 +89,7 @@
 // what package rebalance would plan for what really runs:
 //
 //   - No healthy task that has a place is missing for more than 30 terms, or 60 if all
-//     starts hang on some workers and there are zones.
+//     starts hang on some workers.
 //   - Within 60 terms, and as many more as a budget of moves requires, no healthy task is to
 //     leave a draining worker, and none is to move for an even spread. Every 20 of these terms
 //     are followed by a minute's pause, because moves for an even spread may wait so long.

@@ -126,7 +126,6 @@ func TestSimulate_Regressions(t *testing.T) {
 		9002102,   // a suspect whose pause was over paused on workers where it had failed
 		9010922,   // the same, with an eviction
 		77018373,  // a suspect whose try was skipped paused as if it had been tried
-		920000308, // a suspect was to start where a stop that fails keeps the room
 		950002495, // in a circle of moves, one that had failed before never began
 		77107079,  // starts waited for a late worker that was quarantined
 	} {
