@@ -198,9 +198,11 @@ func (m *Machine) endWaiting() bool {
 		}
 	}
 	if i, p := m.circle(); i != None {
+		// A change that comes last does not begin where a stopped task waits for its start. Here
+		// that task waits for it.
 		for _, all := range m.room.waiters {
 			for _, j := range all {
-				m.changes[j].Last = false // or it does not begin where a stopped task waits for a start
+				m.changes[j].Last = false
 			}
 		}
 		m.room.loose[i] = true
