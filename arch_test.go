@@ -168,6 +168,7 @@ type goPackage struct {
 	Imports                   []string
 	TestImports, XTestImports []string
 	IgnoredGoFiles            []string // because of build constraints
+	Error                     *struct{ Err string }
 }
 
 // name returns the package's name in the tables, which is its folder.
@@ -217,9 +218,9 @@ func workspace(t *testing.T) []goPackage {
 		t.Skip("this module alone does not have the other packages")
 	}
 	// A pattern like work does not match a package of which all files have build tags. And go
-	// test does not see what go list reads: reading all folders here prevents that it prints a
-	// cached result after a file has changed.
-	list := []string{"list", "-e", "-deps", "-json=ImportPath,Dir,Module,Imports,TestImports,XTestImports,IgnoredGoFiles"}
+	// test does not see what go list reads: since all folders are read here, it runs the test
+	// again after a file has changed.
+	list := []string{"list", "-e", "-deps", "-json=ImportPath,Dir,Module,Imports,TestImports,XTestImports,IgnoredGoFiles,Error"}
 	require.NoError(t, fs.WalkDir(os.DirFS("."), ".", func(path string, d fs.DirEntry, err error) error {
 		if d.IsDir() && (path == "tools" || d.Name() == "testdata" || strings.HasPrefix(path, ".") && path != ".") {
 			return fs.SkipDir
@@ -238,6 +239,9 @@ func workspace(t *testing.T) []goPackage {
 		var p goPackage
 		require.NoError(t, d.Decode(&p))
 		if p.Module != nil && p.Module.Main {
+			if p.Error != nil {
+				require.Contains(t, p.Error.Err, "build constraints exclude all Go files", p.ImportPath)
+			}
 			p.readIgnored(t)
 		}
 		packages = append(packages, p)
