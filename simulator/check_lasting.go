@@ -103,8 +103,8 @@ func (ft *finalTerms) checkMissing() {
 	switch {
 	case ft.isCalm():
 		return // converge waits for these
-	case slices.Contains(w.lasting, HangingWorker):
-		most *= 2 // it draws the missing copies, and each must have failed there
+	case countIf(w.names, func(name string) bool { return w.isActive(HangingWorker, name) }) > 1:
+		most *= 2 // they draw the missing copies, and each must have failed there
 	}
 	for _, d := range ft.due(0) {
 		if d.reason != rebalance.Missing {

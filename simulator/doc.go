@@ -89,7 +89,7 @@
 // what package rebalance would plan for what really runs:
 //
 //   - No healthy task that has a place is missing for more than 30 terms, or 60 if all
-//     starts hang on some workers.
+//     starts hang on two workers or more.
 //   - Within 60 terms, and as many more as a budget of moves requires, no healthy task is to
 //     leave a draining worker, and none is to move for an even spread. Every 20 of these terms
 //     are followed by a minute's pause, because moves for an even spread may wait so long.
@@ -117,7 +117,8 @@
 //   - When Run begins its terms, what the end of a leader's context stops, and how soon a
 //     worker is lost (T4, T6, T14). How long an eviction is held (P11). Whether goroutines
 //     remain after a term.
-//   - Plan with a hypothesis, or among rules.
+//   - That a plan needs the fewest starts, and among rules that the spread is even: package
+//     rebalance proves that. Plan with a hypothesis, or among rules.
 //   - Among rules, some moves for an even spread after the end: the planner may find them if the
 //     same tasks come in another order.
 //   - Weights of tasks (P17 to P20), and pinned jobs (C8).
