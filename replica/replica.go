@@ -175,6 +175,7 @@ func (r *Replica) loop(stop, ctx context.Context, served <-chan error) error {
 		if err := r.rejoinIfFenced(stop, ctx); err != nil {
 			return err
 		}
+		changes := r.changes() // taken before the tasks are counted, so that no change is missed
 		asked, err := r.sync(ctx)
 		if errors.Is(err, ErrForeign) || r.joined.IsZero() && errors.Is(err, orchestrator.ErrInvalid) {
 			return errors.Join(err, r.worker.Close(ctx))
@@ -214,7 +215,7 @@ func (r *Replica) loop(stop, ctx context.Context, served <-chan error) error {
 		case <-woken:
 			backoff.Sleep(ctx, time.Until(last.Add(r.quiet())))
 		case <-lost:
-		case <-r.changes():
+		case <-changes:
 		case <-timer.C:
 		}
 		timer.Stop()
