@@ -103,8 +103,8 @@ func (ft *finalTerms) checkMissing() {
 	switch {
 	case ft.isCalm():
 		return // converge waits for these
-	case countIf(w.names, func(name string) bool { return w.isActive(HangingWorker, name) }) > 1:
-		most *= 2 // they draw the missing copies, and each must have failed there
+	case countIf(w.names, func(name string) bool { return w.isActive(HangingWorker, name) }) > 1, slices.Contains(w.lasting, SlowLists):
+		most *= 2 // those draw the missing copies, and each must have failed there; a list that shows whether one has may take ten terms
 	}
 	for _, d := range ft.due(0) {
 		if d.reason != rebalance.Missing {
