@@ -20,7 +20,7 @@ const (
 	ruledTerms  = 8  // more of them among rules: a task may wait until another one has left its place
 	waitsMost   = 20 // terms in a row that wait for workers to answer or to be lost
 	idleTerms   = 7  // terms a minute apart that change nothing although something is to be done
-	pauseTerms  = 26 // terms a minute apart in which something pauses
+	pauseTerms  = 32 // terms a minute apart in which something pauses: 16, 8 until it is tried, and some until a failure is known
 )
 
 // settleDown ends the faults, the lasting ones last, waits until their consequences
