@@ -34,7 +34,7 @@ func TestE2_ADeposedLeaderWritesNothing(t *testing.T) {
 	c.Wait("all tasks run", time.Minute, func() bool { return c.settled(tasks) })
 
 	held := 0
-	for range max(1, *rounds/6) {
+	for round := 0; round < max(1, *rounds/6) || held == 0 && round < 10; round++ { // on a busy machine the writes may be over
 		leader, epoch := c.leading()
 		c.quiet(time.Second)
 		term := c.termRevision()
