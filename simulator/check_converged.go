@@ -231,10 +231,9 @@ func (ft *finalTerms) fail(broken Invariant, format string, args ...any) {
 func (ft *finalTerms) checkQuiet(mayMove bool) (moved bool) {
 	w, plan := ft.w, ft.l.o.LastPlan()
 	for _, c := range plan.Changes {
-		if moved = mayMove && c.Kind.Reason == orchestrator.ReasonRebalance; moved {
-			continue
+		if moved = mayMove && c.Kind.Reason == orchestrator.ReasonRebalance; !moved {
+			ft.fail(Converged, "the cluster had converged, and the next term planned %v %s from %q to %q", c.Kind, c.Task, c.From, c.To)
 		}
-		ft.fail(Converged, "the cluster had converged, and the next term planned %v %s from %q to %q", c.Kind, c.Task, c.From, c.To)
 	}
 	if moved {
 		return true
@@ -256,7 +255,8 @@ func (ft *finalTerms) checkQuiet(mayMove bool) (moved bool) {
 // toDo describes something that is left to do at the end of a run, or returns "". Room for a
 // task that has failed on several workers need not be made, so such a task may be missing.
 // mayStay: it is a move for an even spread among rules, for which the planner may find another
-// spread if the same tasks come in another order.
+// spread if the same tasks come in another order, or something failed last where it was not tried
+// since: that is tried again for what has no other place (T9).
 func (ft *finalTerms) toDo() (why string, mayStay bool) {
 	w, least, most := ft.w, 1000, 0
 	for _, name := range w.members {
@@ -280,7 +280,7 @@ func (ft *finalTerms) toDo() (why string, mayStay bool) {
 		moves = 0
 	}
 	for _, d := range ft.due(moves) {
-		return d.String(), w.rules.some() && d.reason == rebalance.Rebalance
+		return d.String(), w.rules.some() && d.reason == rebalance.Rebalance || d.from != nil && len(ft.l.o.LastPlan().Paused) > 0
 	}
 	return "", false
 }
