@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
@@ -247,7 +249,11 @@ func TestE2_LeadershipOutlivesARestartOfEtcd(t *testing.T) {
 	l := k.elected()
 	require.NoError(t, first.Close())
 	startServer(t, embed.Config{Dir: dir, Listen: hostPort(first)})
-	resp, err := c.Txn(within(t, soon)).If(l.Guard()).Then(clientv3.OpPut("x", "y")).Commit()
+	ctx := within(t, soon)
+	resp, err := c.Txn(ctx).If(l.Guard()).Then(clientv3.OpPut("x", "y")).Commit()
+	for status.Code(err) == codes.Unavailable && ctx.Err() == nil { // on the connection to the former server
+		resp, err = c.Txn(ctx).If(l.Guard()).Then(clientv3.OpPut("x", "y")).Commit()
+	}
 	require.NoError(t, err)
 	require.True(t, resp.Succeeded)
 	require.Empty(t, k.over)
