@@ -9,7 +9,7 @@ import (
 // Communicator carries calls to the workers. It is the only interface that a user must
 // implement. Package communicator/memory is a cluster in one process for tests,
 // communicator.Func adapts three functions, and communicatortest.Run checks an
-// implementation against the clauses C1 to C7 below.
+// implementation against the clauses C1 to C7 and C9 below.
 //
 // # Concurrency
 //
@@ -57,6 +57,12 @@ import (
 // (C8) Within a call of List, [Pin] names tasks that must not move now, such as running
 // jobs. A worker refuses to stop a running job that its last List did not pin, with
 // ErrRejected.
+//
+// # Held lists
+//
+// (C9) Within a call of List, [Held] declares that nothing new was heard from the worker,
+// and that the returned list is the most that the worker may run. The worker is silent
+// with exactly that list, and nothing is sent to it.
 //
 // # Errors
 //
@@ -192,8 +198,39 @@ func Pin(ctx context.Context, n int) {
 	}
 }
 
-// pins counts the tasks that a worker's answer pins.
-type pins struct{ n atomic.Int64 }
+// Held declares, within a call of List, that the Communicator has heard nothing new from
+// the worker, and that the returned list is the most that the worker may run. The worker
+// is silent with exactly that list: nothing is sent to it, and its tasks start elsewhere
+// only when it is declared lost or removed. It counts as heard, so the tasks that no
+// worker lists can start. Held serves transports that keep the last words of the workers
+// in a store. It takes effect if the call succeeds. ctx is the context of the call, or
+// one derived from it. Held returns false, and does nothing, outside of a call of List:
+// then List must fail, or its caller takes the list for an answer.
+func Held(ctx context.Context) bool {
+	if f, ok := ctx.Value(heldKey{}).(func()); ok {
+		f()
+		return true
+	}
+	p, ok := ctx.Value(pinKey{}).(*pins)
+	if ok {
+		p.held.Store(true)
+	}
+	return ok
+}
+
+type heldKey struct{}
+
+// ContextWithHeld returns a context in which [Held] calls f instead. f may be called from
+// many goroutines. Transports use it to carry Held to the leader, tests to observe it.
+func ContextWithHeld(ctx context.Context, f func()) context.Context {
+	return context.WithValue(ctx, heldKey{}, f)
+}
+
+// pins holds what a List call declares beside its list.
+type pins struct {
+	n    atomic.Int64 // the tasks that [Pin] pins
+	held atomic.Bool  // [Held] was called
+}
 
 // pinnedOf returns how many tasks at the end of a list are pinned.
 func pinnedOf[T any](p *pins, list []T) int32 { return int32(min(p.n.Load(), int64(len(list)))) }

@@ -20,7 +20,7 @@
 //
 // # Guarantees
 //
-// The numbers are those in the names of the tests. Those of C1 to C8 are in the
+// The numbers are those in the names of the tests. Those of C1 to C9 are in the
 // documentation of [Communicator].
 //
 // T1. The expectations may change at any time, without waiting for a term. The next
@@ -38,7 +38,7 @@
 // T4. A worker that does not answer is silent, not empty. Its tasks are neither started
 // nor stopped elsewhere until it answers, is removed or is declared lost. It is declared
 // lost when it has been silent for longer than the grace period and a call to it has
-// failed after that ([WithGracePeriod]).
+// failed after that ([WithGracePeriod]). A held list ([Held]) makes its worker silent.
 //
 // T5. While most of three or more workers are silent, none is declared lost, for up to
 // five minutes ([WithMaxLoss]).
@@ -51,7 +51,8 @@
 //
 // T8. A move stops the task before it starts it elsewhere, or the reverse if a gap is
 // worse than an overlap ([WithHandoff]). If the new worker refuses the task with
-// [ErrRejected], the old one starts it again in the same term.
+// [ErrRejected], the old one starts it again in the same term. Until a worker has
+// acknowledged a start, few moves to it are under way ([WithFirstMoves]).
 //
 // T9. A start that fails delays only the worker and the task that have the fault:
 //

@@ -36,6 +36,10 @@ var (
 	// returned. It wraps ErrSilent.
 	ErrStuck = fmt.Errorf("%w: an earlier call has not returned", ErrSilent)
 
+	// ErrHeld reports a worker from which its Communicator has heard nothing new (C9).
+	// It wraps ErrSilent.
+	ErrHeld = fmt.Errorf("%w: nothing new heard by the communicator", ErrSilent)
+
 	// ErrSkipped is the cause in a [Change] that the term did not begin.
 	ErrSkipped = errors.New("not begun in this term")
 )

@@ -57,6 +57,7 @@ type config struct {
 	grace       time.Duration // negative: not given
 	handoff     Handoff
 	maxMoves    int
+	firstMoves  int
 	maxLoss     float64
 	settle      time.Duration
 	epoch       uint64 // 0: not given
@@ -76,6 +77,7 @@ func newConfig(opts []Option) (config, error) {
 		grace:       -1,
 		handoff:     StopThenStart,
 		maxMoves:    unlimitedMoves,
+		firstMoves:  1,
 		maxLoss:     defaultMaxLoss,
 		settle:      defaultSettle,
 		maxPause:    defaultMaxPause,
@@ -105,13 +107,14 @@ type Config struct {
 	GracePeriod time.Duration `json:"grace_period_ns"`
 	Handoff     Handoff       `json:"handoff"`
 	// MaxMoves is -1 without a limit.
-	MaxMoves int           `json:"max_moves"`
-	MaxLoss  float64       `json:"max_loss"`
-	Settle   time.Duration `json:"settle_ns"`
-	Epoch    uint64        `json:"epoch"`
-	MaxPause time.Duration `json:"max_pause_ns"`
-	Seed     uint64        `json:"seed"`
-	DryRun   bool          `json:"dry_run"`
+	MaxMoves   int           `json:"max_moves"`
+	FirstMoves int           `json:"first_moves"`
+	MaxLoss    float64       `json:"max_loss"`
+	Settle     time.Duration `json:"settle_ns"`
+	Epoch      uint64        `json:"epoch"`
+	MaxPause   time.Duration `json:"max_pause_ns"`
+	Seed       uint64        `json:"seed"`
+	DryRun     bool          `json:"dry_run"`
 	// Band is that of [WithBand], and ReportedWeights whether [WithReportedWeights] was given.
 	Band            float64 `json:"band"`
 	ReportedWeights bool    `json:"reported_weights"`
@@ -124,7 +127,7 @@ func (o *Orchestrator[W, T]) Config() Config {
 	c := &o.cfg
 	return Config{
 		CommunicatorTimeout: c.timeout, Concurrency: c.concurrency, GracePeriod: o.grace(), Handoff: c.handoff,
-		MaxMoves: c.maxMoves, MaxLoss: c.maxLoss, Settle: c.settle, Epoch: c.epoch, MaxPause: c.maxPause,
+		MaxMoves: c.maxMoves, FirstMoves: c.firstMoves, MaxLoss: c.maxLoss, Settle: c.settle, Epoch: c.epoch, MaxPause: c.maxPause,
 		Seed: c.seed, DryRun: c.dryRun, Band: float64(c.band) / 1e6, ReportedWeights: c.reportedWeights, Every: time.Duration(o.tick.Load()),
 	}
 }
@@ -140,6 +143,7 @@ func CheckOptions(opts ...Option) error {
 func (c *config) term() term.Config {
 	return term.Config{
 		Timeout: c.timeout, MaxPause: c.maxPause, MaxLoss: c.maxLoss, MaxMoves: c.maxMoves, Seed: c.seed, Band: c.band,
+		FirstMoves: c.firstMoves,
 	}
 }
 
@@ -268,6 +272,21 @@ func WithMaxMoves(n int) Option {
 			return invalid("WithMaxMoves(%d): must not be negative", n)
 		}
 		c.maxMoves = n
+		return nil
+	})
+}
+
+// WithFirstMoves sets how many moves to a worker may be under way before the worker has
+// acknowledged a start in the term. Once it has acknowledged as many, each further start
+// lets one more be under way. A larger number speeds up moves if a call takes several
+// hops, and risks as many healthy tasks on a worker that starts nothing. After a failed
+// move it is 1 for the rest of the term. The default is 1. It must be between 1 and 1,024.
+func WithFirstMoves(n int) Option {
+	return option(func(c *config) error {
+		if n < 1 || n > 1024 {
+			return invalid("WithFirstMoves(%d): must be between 1 and 1024", n)
+		}
+		c.firstMoves = n
 		return nil
 	})
 }

@@ -232,8 +232,15 @@ func (t *termRun[W, T]) applyAnswer(w *worker[W, T], a *answer[T], at time.Time,
 	}()
 	tasks, changed := w.numbers(a.list, int(a.same), t.o.numberOf)
 	w.list, w.acked, w.err, w.failed = a.list, nil, nil, ""
+	if a.held {
+		w.err = ErrHeld
+		t.failures = append(t.failures, &CallError[W, T]{Op: OpList, Worker: w.name, Err: ErrHeld})
+		if w.State == term.Answering {
+			t.silenced = append(t.silenced, w)
+		}
+	}
 	if t.fleet.Answer(w.Worker, term.Answer{
-		Tasks: tasks, Changed: changed, Pinned: int(a.pins), At: at, Took: a.took,
+		Tasks: tasks, Changed: changed, Pinned: int(a.pins), Held: a.held, At: at, Took: a.took,
 	}, now) {
 		t.returned = append(t.returned, w)
 	}

@@ -26,6 +26,7 @@ type answer[T comparable] struct {
 	// duration.
 	began, took time.Duration
 	list        []T
+	held        bool   // the list is the most that the worker may run (C9)
 	pins, same  int32  // how many tasks at the end of list must not move, and at its start are unchanged
 	err         error  // errNotCalled until the answer comes; close replaces it for a worker that was asked
 	why         string // how the call failed, for later terms; "" if the worker is not the cause
@@ -251,6 +252,7 @@ func (l *listing[W, T]) work(q *callQueue, i int, b batch) {
 			ctx, of = context.WithValue(b.ctx, pinKey{}, &pins), b.ctx
 		}
 		pins.n.Store(0)
+		pins.held.Store(false)
 		list, err := l.o.callList(ctx, l.workers[i].name)
 		// Only the listing's begin reads the wall clock: reading the monotonic clock
 		// alone takes half as long, which matters for short lists.
@@ -264,7 +266,7 @@ func (l *listing[W, T]) work(q *callQueue, i int, b batch) {
 		same := alike(list, l.workers[i].list)
 		a := answer[T]{
 			asked: true, began: started, took: now - started,
-			list: list, pins: pinnedOf(&pins, list), same: int32(same), err: err, why: why,
+			list: list, pins: pinnedOf(&pins, list), held: pins.held.Load(), same: int32(same), err: err, why: why,
 		}
 		i, b, ok = l.finish(q, i, a, now)
 		started = now

@@ -267,6 +267,38 @@ func TestT8_ProvenReceiverGetsItsShare(t *testing.T) {
 	})
 }
 
+// With more first moves a receiver that proves itself needs fewer rounds, and one that
+// refuses everything is sent as many tasks, once.
+func TestT8_FirstMoves(t *testing.T) {
+	g := given{workers: 4, running: 100, opts: options{orchestrator.WithFirstMoves(8)}}
+	onBothWires(t, g, func(t *testing.T, f *fleet) {
+		require.Equal(t, 8, f.Config().FirstMoves)
+		f.join("w5")
+		f.intercept(onWrites(takes(100 * time.Millisecond)))
+		f.freshTerm()
+		require.Equal(t, []int{20, 20, 20, 20, 20}, f.loads())
+		adds := f.sent(orchestrator.OpAdd)
+		proven := adds[0].Sent.Add(adds[0].Took)
+		early := f.calls(func(c call) bool { return c.Op == orchestrator.OpRemove && c.Sent.Before(proven) })
+		require.LessOrEqual(t, len(early), 8)
+		require.Greater(t, len(early), 1)
+		f.requireNeverTwice()
+	})
+	onBothWires(t, g, func(t *testing.T, f *fleet) {
+		f.join("w5")
+		f.failAdds(errRejected, "w5")
+		f.failingTerm()
+		stops := len(f.sent(orchestrator.OpRemove))
+		require.LessOrEqual(t, stops, 8)
+		require.Greater(t, stops, 1)
+		require.Equal(t, []int{25, 25, 25, 25, 0}, f.loads(), "each goes back")
+		f.requireSettled()
+	})
+	for _, n := range []int{-1, 0, 1025} {
+		require.ErrorContains(t, orchestrator.CheckOptions(orchestrator.WithFirstMoves(n)), "WithFirstMoves")
+	}
+}
+
 // A start of a missing task gives its worker credit too.
 func TestT8_AnyStartProvesAReceiver(t *testing.T) {
 	inBubble(t, given{workers: 2, running: 8}, func(t *testing.T, f *fleet) {

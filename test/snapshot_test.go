@@ -154,7 +154,7 @@ func TestConfig(t *testing.T) {
 		f := newFleet(t, given{workers: 1, opts: options{orchestrator.WithEpoch(7)}})
 		want := orchestrator.Config{
 			CommunicatorTimeout: 10 * time.Second, Concurrency: 1024, GracePeriod: 30 * time.Second,
-			Handoff: orchestrator.StopThenStart, MaxMoves: -1, MaxLoss: 0.5, Settle: 200 * time.Millisecond,
+			Handoff: orchestrator.StopThenStart, MaxMoves: -1, FirstMoves: 1, MaxLoss: 0.5, Settle: 200 * time.Millisecond,
 			Epoch: 7, MaxPause: time.Minute, Band: 0.05,
 		}
 		require.Equal(t, want, f.Config())

@@ -2,7 +2,7 @@
 // test how a cluster behaves when one fails.
 //
 // [Run] is a conformance kit. It checks an implementation against the contract,
-// clause by clause, from C1 to C7, in an ordinary test. [Checks] returns the same
+// clause by clause, C1 to C7 and C9, in an ordinary test. [Checks] returns the same
 // checks one by one, for example to run each in a bubble of testing/synctest.
 //
 //	func TestConformance(t *testing.T) {

@@ -48,13 +48,14 @@ func (k *kit[W, T]) hold(worker W) (release func()) {
 	return k.undo(k.Hold(worker))
 }
 
-// cut cuts worker off until the check ends, or skips the check if Cut is nil.
-func (k *kit[W, T]) cut(worker W) {
+// cut cuts worker off until heal is called or the check ends, or skips the check if Cut
+// is nil.
+func (k *kit[W, T]) cut(worker W) (heal func()) {
 	k.Helper()
 	if k.Cut == nil {
 		k.Skipf("%s: Cluster.Cut is nil, needed to cut a worker off", k.clause)
 	}
-	k.undo(k.Cut(worker))
+	return k.undo(k.Cut(worker))
 }
 
 // linger makes task slow to stop until end is called or the check ends, or skips the

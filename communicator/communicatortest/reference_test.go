@@ -30,6 +30,7 @@ type node struct {
 	refuses  map[string]bool
 	lingers  map[string]chan struct{} // by task; closed when it may stop
 	cut      chan struct{}            // nil, or closed when healed
+	lost     []string                 // the tasks of the adds that were lost while it was cut off
 	held     *gate
 }
 
@@ -86,6 +87,11 @@ func (r *reference) cut(worker string) func() {
 	cut := make(chan struct{})
 	set(cut)
 	return func() {
+		if r.broken == cutListsLast {
+			n.mu.Lock()
+			n.tasks = append(n.tasks, n.lost...)
+			n.mu.Unlock()
+		}
 		set(nil)
 		close(cut)
 	}
@@ -125,6 +131,12 @@ func (r *reference) List(ctx context.Context, worker string) ([]string, error) {
 	n.mu.Lock()
 	cut := n.cut
 	n.mu.Unlock()
+	if r.broken == alwaysHeld {
+		orchestrator.Held(ctx)
+	}
+	if list, ok := r.listCut(ctx, n); ok {
+		return list, nil
+	}
 	if cut != nil {
 		<-ctx.Done()
 		if r.broken == listIgnoresCut {
@@ -149,6 +161,27 @@ func (r *reference) List(ctx context.Context, worker string) ([]string, error) {
 		return n.tasks, nil
 	}
 	return slices.Clone(n.tasks), nil
+}
+
+// listCut lists a worker that is cut off, if the reference holds its list.
+func (r *reference) listCut(ctx context.Context, n *node) ([]string, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.cut == nil:
+		return nil, false
+	case r.broken == cutListsLast:
+		return slices.Clone(n.tasks), true
+	case r.broken == cutListsNothing:
+		return nil, true
+	case r.broken == heldForgetsSent:
+		return slices.Clone(n.tasks), orchestrator.Held(ctx)
+	case r.broken == heldIsEmpty:
+		return nil, orchestrator.Held(ctx)
+	case r.broken == holdsLists:
+		return slices.Concat(n.tasks, n.lost), orchestrator.Held(ctx)
+	}
+	return nil, false
 }
 
 func (r *reference) Add(ctx context.Context, worker, task string) error {
@@ -206,7 +239,11 @@ func (r *reference) send(ctx context.Context, worker string, writes []orchestrat
 			answer <- slices.Repeat([]error{errors.New("cut off")}, len(writes))
 		}()
 	case n.cut != nil:
-		// The writes are lost.
+		for _, w := range writes {
+			if w.Op == orchestrator.OpAdd {
+				n.lost = append(n.lost, w.Task)
+			}
+		}
 	case g != nil:
 		arrived := n.seen
 		g.waiting.Go(func() {

@@ -241,5 +241,6 @@ func checks[W, T comparable]() []check[W, T] {
 	both("C7", "DelayedPastList", checkDelayedPastList)
 	both("C7", "RemoveWaits", checkRemoveWaits)
 	batch("C7", "EachWriteFenced", checkEachWriteFenced)
+	both("C9", "CutIsHeld", checkHeld)
 	return all
 }

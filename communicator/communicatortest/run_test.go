@@ -106,13 +106,13 @@ func TestEveryClauseIsChecked(t *testing.T) {
 		require.False(t, names[c.name()], "two checks are named %s", c.name())
 		names[c.name()] = true
 	}
-	for _, clause := range []string{"C1", "C2", "C3", "C4", "C5", "C6", "C7"} {
+	for _, clause := range []string{"C1", "C2", "C3", "C4", "C5", "C6", "C7", "C9"} {
 		require.True(t, seen[clause], clause)
 	}
 }
 
 func TestAcceptsWhatIsCorrect(t *testing.T) {
-	for _, how := range []bug{"", stopsSlowly} {
+	for _, how := range []bug{"", stopsSlowly, holdsLists} {
 		for name, r := range outcomes(t, func(*testing.T) Cluster[string, string] { return newReference(how) }) {
 			require.Empty(t, r.failure, name)
 			require.Empty(t, r.skipped, name)
@@ -126,6 +126,7 @@ func TestSkipsWhatItCannotCheck(t *testing.T) {
 		"C3/WhileHeld": "Hold", "C3/WhileCut": "Cut",
 		"C6/RefusedIsNotDone": "Refuse", "C6/HeldIsNotRejected": "Hold", "C6/UnknownWorkers": "UnknownWorkers",
 		"C7/DelayedPastList": "Hold", "C7/RemoveWaits": "Linger",
+		"C9/CutIsHeld": "Cut",
 	}
 	found := outcomes(t, func(*testing.T) Cluster[string, string] {
 		c := newReference("")
@@ -212,6 +213,9 @@ type bug string
 // stopped.
 const stopsSlowly bug = "stops slowly"
 
+// holdsLists is not a bug: List of a worker that is cut off calls Held.
+const holdsLists bug = "holds lists"
+
 const (
 	oneLockForAll        bug = "C1: one lock for all workers"
 	listSharesItsSlice   bug = "C2: List returns the slice that later writes change"
@@ -246,6 +250,11 @@ const (
 	noTermListResets     bug = "C7: a List without a term lowers the fence"
 	removeOutlivesLeader bug = "C7: a Remove that waited for the stop returns nil after a call of a higher epoch"
 	fencesFirstOnly      bug = "C7: Apply fences only its first write"
+	alwaysHeld           bug = "C9: every list is held"
+	cutListsLast         bug = "C9: a list that is not held lacks a start that arrives later"
+	cutListsNothing      bug = "C9: List of a worker that is cut off is empty"
+	heldIsEmpty          bug = "C9: a held list is empty"
+	heldForgetsSent      bug = "C9: a held list lacks a start that was sent"
 	applyShort           bug = "C5: Apply answers with too few errors"
 	applyChangesWrites   bug = "C5: Apply changes its argument"
 )
@@ -289,6 +298,11 @@ func TestFindsWhatIsBroken(t *testing.T) {
 		noTermListResets:     {"C7/ListWithoutTerm"},
 		removeOutlivesLeader: {"C7/RemoveWaits"},
 		fencesFirstOnly:      {"C7/EachWriteFenced/Apply"},
+		alwaysHeld:           {"C9/CutIsHeld"},
+		cutListsLast:         {"C9/CutIsHeld"},
+		cutListsNothing:      {"C9/CutIsHeld"},
+		heldIsEmpty:          {"C9/CutIsHeld"},
+		heldForgetsSent:      {"C9/CutIsHeld"},
 	}
 	for broken, names := range finds {
 		t.Run(string(broken), func(t *testing.T) {

@@ -14,8 +14,9 @@
 //   - A receiver has at most one more move under way than it has acknowledged starts in
 //     this term, its credit (T8). So an unproven receiver puts one healthy task at risk, and
 //     a slow one leaves few tasks stopped and waiting. This is the slow start of TCP (RFC
-//     5681), applied to workers. A failed move takes the whole credit away. If there was
-//     none, the receiver takes no more moves in this term.
+//     5681), applied to workers. [Machine.FirstMoves] lets more moves begin at first. A
+//     failed move takes the whole credit away, and that allowance. If there was no credit,
+//     the receiver takes no more moves in this term.
 //   - Where copies are limited, a start waits for the acknowledged stops that make its room
 //     (P10). See [Room].
 //

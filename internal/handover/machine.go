@@ -41,6 +41,7 @@ type worker struct {
 	credit   int   // starts acknowledged since the last failed move
 	early    int   // those that the call in flight acknowledged; they add to credit when it has returned
 	blocked  bool
+	first    int // how many moves may be under way while credit is 0 and none has failed; 0 counts as 1
 }
 
 // hasCredit reports whether one more move to here may begin. A worker that has not
@@ -49,6 +50,9 @@ type worker struct {
 func (w *worker) hasCredit() bool {
 	if w.credit == 0 && (w.busy || !w.fresh.single.empty()) {
 		return false
+	}
+	if w.underway < w.first {
+		return true
 	}
 	return w.underway <= w.credit
 }
@@ -403,7 +407,7 @@ func (m *Machine) failedMove(w int32) {
 	if s.credit == 0 {
 		s.blocked = true
 	}
-	s.credit = 0
+	s.credit, s.first = 0, 0
 	m.markCreditable(w)
 }
 
@@ -413,6 +417,14 @@ func (m *Machine) markCreditable(w int32) {
 	if !s.creditable && !s.parked.empty() {
 		s.creditable = true
 		m.creditable.push(w)
+	}
+}
+
+// FirstMoves lets n moves to each worker be under way before the worker has acknowledged
+// a start (T8). The default is 1. It must be called before Next.
+func (m *Machine) FirstMoves(n int) {
+	for i := range m.workers {
+		m.workers[i].first = n
 	}
 }
 

@@ -24,15 +24,22 @@ type Answer struct {
 	Changed bool
 	// Pinned is how many of the last tasks must not move.
 	Pinned int
-	At     time.Time
-	Took   time.Duration // the duration of the call
+	// Held: the worker is silent, and Tasks is the most that it may run (C9).
+	Held bool
+	At   time.Time
+	Took time.Duration // the duration of the call
 }
 
 // Answer records a worker's answer, and reports whether the worker had answered before and
-// then not. It takes a step for each task if the answer changed or writes were
+// then not. A held answer leaves the worker silent since its last other answer, or lost.
+// It takes a step for each task if the answer changed or writes were
 // acknowledged since the last one, and no time otherwise.
 func (f *Fleet) Answer(w *Worker, a Answer, now Moment) (returned bool) {
-	returned = w.Heard && w.State != Answering
+	if a.Held && w.State == Lost {
+		w.Missed = a.At
+		return false
+	}
+	returned = w.Heard && w.State != Answering && !a.Held
 	if a.Changed {
 		w.ids = a.Tasks
 		if len(w.ids) > 0 {
@@ -54,8 +61,12 @@ func (f *Fleet) Answer(w *Worker, a Answer, now Moment) (returned bool) {
 	}
 	unsure := w.unsure
 	w.pins, w.acked, w.unsure = min(a.Pinned, len(w.ids)), nil, nil
-	w.State, w.Heard, w.Late, w.lateFor, w.Missed, w.Since = Answering, true, false, 0, time.Time{}, a.At
-	w.took = a.Took
+	w.Heard, w.Late, w.lateFor, w.took = true, false, 0, a.Took
+	if a.Held {
+		w.State, w.Missed = Silent, a.At
+	} else {
+		w.State, w.Missed, w.Since = Answering, time.Time{}, a.At
+	}
 	if len(w.stops) > 0 {
 		round := f.stamp(w.runs)
 		maps.DeleteFunc(w.stops, func(task int32, _ *stop) bool { return f.stamps[task] != round })

@@ -15,6 +15,9 @@ type Config struct {
 	MaxMoves int           // moves in a term; negative: no limit
 	Seed     uint64        // decides ties between workers
 	Band     int32         // how far from its level a load may be, in millionths
+	// FirstMoves is how many moves to a worker may be under way before it has
+	// acknowledged a start in the term.
+	FirstMoves int
 }
 
 // Fleet is a leader's view of its workers, and of the starts and stops that failed. Use

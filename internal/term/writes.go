@@ -43,6 +43,7 @@ func (f *Fleet) Write(changes []Change, batches bool) *Writes {
 	}
 	slices.SortStableFunc(order, func(i, j int32) int { return cmp.Compare(f.Workers[i].took, f.Workers[j].took) })
 	w.Machine = handover.New(bare, len(f.Workers), order, batches)
+	w.Machine.FirstMoves(f.cfg.FirstMoves)
 	if room, limited := f.roomFor(f.decider.expect, changes); limited {
 		w.Machine.Limit(room)
 	}
