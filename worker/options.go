@@ -320,3 +320,22 @@ func WithAccept[T any](f func(ctx context.Context, task T, content []byte) error
 		c.accept = f
 	})
 }
+
+// Given returns the names of those of opts that decide about the lease or the end of tasks,
+// in this order: WithLease, WithLastResort, WithCompletion, WithAttempts, WithRecord. A
+// package that makes the worker itself uses it to refuse options that it would override.
+// Nil options and invalid values are ignored; [New] reports them.
+func Given(opts ...Option) (names []string) {
+	var c config
+	for _, opt := range opts {
+		if opt != nil {
+			opt.apply(&c)
+		}
+	}
+	for i, given := range []bool{c.lease != 0, c.resort != nil, c.completion != nil, c.failure != nil, c.record != nil} {
+		if given {
+			names = append(names, []string{"WithLease", "WithLastResort", "WithCompletion", "WithAttempts", "WithRecord"}[i])
+		}
+	}
+	return names
+}

@@ -505,3 +505,10 @@ func TestW6_StopKeepsWhatHasCompleted(t *testing.T) {
 		require.NoError(t, w.Stop(t.Context()))
 	})
 }
+
+func TestGiven(t *testing.T) {
+	require.Empty(t, worker.Given(nil, worker.WithSlots(3), worker.WithReadiness()))
+	require.Equal(t, []string{"WithLease", "WithLastResort", "WithCompletion", "WithAttempts"}, worker.Given(
+		worker.WithAttempts(3, func(string, error) {}), worker.WithCompletion(func(string) {}),
+		worker.WithLease(time.Minute, time.Second), worker.WithLastResort(func([]string) {})))
+}
