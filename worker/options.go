@@ -292,7 +292,7 @@ func WithLastResort[T any](f func(tasks []T)) Option {
 // option.
 //
 // T must be the worker's. By default a task whose content has changed is restarted
-// in place. f must not be nil.
+// in place, unless its run has called [Updated]. f must not be nil.
 func WithUpdate[T any](f func(ctx context.Context, task T) error) Option {
 	return optionFunc(func(c *config) {
 		if f == nil {

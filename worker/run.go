@@ -24,6 +24,7 @@ type run struct {
 	movable  bool          // the function has called Movable
 	cut      bool          // the function returned while an update was under way
 	updating chan struct{} // closed when no update is under way; nil: none is
+	updates  chan struct{} // nil: the function has not called Updated
 }
 
 // Ready marks the task whose function was given ctx as ready, so that the Add that
@@ -184,8 +185,10 @@ func (w *Worker[T]) conclude(e *entry[T], err error, text string) (State, time.D
 }
 
 // tookAll reports whether the function has worked with the newest content. It has
-// not if it returned before an update under way had ended.
-func (r *run) tookAll(g Grant) bool { return !r.cut && r.version >= g.Version }
+// not if it returned before an update under way had ended, or been received.
+func (r *run) tookAll(g Grant) bool {
+	return !r.cut && len(r.updates) == 0 && r.version >= g.Version
+}
 
 // restart ends the pause before a task's next run. It checks the state, because
 //

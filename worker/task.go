@@ -133,6 +133,7 @@ func (w *Worker[T]) freeSlot() {
 func (w *Worker[T]) start(e *entry[T]) {
 	r := &run{version: e.grant.Version}
 	in := taskContext{grant: e.grant, leasePeriod: w.leasePeriod}
+	in.updated = func() <-chan struct{} { return w.updates(r) }
 	e.run = r
 	if w.cfg.readiness {
 		in.ready = func() { w.ready(e, r) }

@@ -41,6 +41,18 @@ func Token(ctx context.Context) (token, scope uint64) {
 	return in.grant.Token, in.grant.Scope
 }
 
+// Updated returns a channel that receives a value when the content of the task whose
+// function was given ctx has changed. The function then reads its input again; [Content]
+// still returns what the run started with. Several changes may be one value. A run that
+// has called Updated takes each later content this way. It is not restarted, and
+// [WithUpdate] is not called. With a context that is not a task's, nothing is received.
+func Updated(ctx context.Context) <-chan struct{} {
+	if in, ok := taskContextOf(ctx); ok && in.updated != nil {
+		return in.updated()
+	}
+	return nil
+}
+
 // Check returns an error if the task whose function was given ctx must not continue:
 // the cause of ctx if ctx has ended, or [ErrLeaseLost] if the lease can have ended.
 // With a context that is not a task's, it returns only the cause. Check reads the
@@ -69,6 +81,7 @@ type taskContext struct {
 	leasePeriod *leasePeriod
 	ready       func() // nil without WithReadiness
 	unpin       func() // nil without WithCompletion
+	updated     func() <-chan struct{}
 }
 
 type taskContextKey struct{}
@@ -108,7 +121,11 @@ func (w *Worker[T]) applyGrant(e *entry[T], g Grant) {
 		e.failures = 0
 		w.start(e)
 	case e.state != Starting && e.state != Running: // a later run, if any, gets the new grant
-	case owner, w.hooks.update == nil:
+	case owner:
+		w.runAnew(e)
+	case e.run.updates != nil && !e.run.over:
+		e.run.tell(e.grant)
+	case w.hooks.update == nil:
 		w.runAnew(e)
 	default:
 		w.deliverUpdate(e)
@@ -131,6 +148,25 @@ func (w *Worker[T]) runOnceMore(e *entry[T]) {
 func (w *Worker[T]) runAnew(e *entry[T]) {
 	e.again = true
 	e.run.cancel(ErrUpdated)
+}
+
+// updates returns the channel of [Updated] for a run.
+func (w *Worker[T]) updates(r *run) <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r.updates == nil {
+		r.updates = make(chan struct{}, 1)
+	}
+	return r.updates
+}
+
+// tell sends a value to the channel of [Updated].
+func (r *run) tell(g Grant) {
+	r.version = g.Version
+	select {
+	case r.updates <- struct{}{}:
+	default:
+	}
 }
 
 // deliverUpdate passes the newest content to a running task, unless the task has it. A task

@@ -540,3 +540,61 @@ func TestW1_ApplyWithGivesContent(t *testing.T) {
 		require.NoError(t, errs[2])
 	})(t)
 }
+
+// A run that has called Updated takes new content from the channel, in place.
+func TestW7_ARunThatAsksIsTold(t *testing.T) {
+	logged(func(t *testing.T, d *eventLog) {
+		asks := true
+		w := newWorker(t, func(ctx context.Context, task string) error {
+			_, version := worker.Content(ctx)
+			token, _ := worker.Token(ctx)
+			d.add("%s runs @%d token %d", task, version, token)
+			var updated <-chan struct{}
+			if asks {
+				updated = worker.Updated(ctx)
+			}
+			for {
+				select {
+				case <-updated:
+					d.add("%s was told", task)
+				case <-ctx.Done():
+					return nil
+				}
+			}
+		})
+		require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+		require.Equal(t, []string{"a runs @1 token 7"}, d.read())
+		update(t, w, "two", 2)
+		require.Equal(t, []string{"a was told"}, d.read())
+		update(t, w, "one", 1)
+		require.Empty(t, d.read())
+		require.Zero(t, w.Status()[0].Restarts)
+		require.Equal(t, int64(2), w.Status()[0].Version)
+		require.NoError(t, w.Update(t.Context(), "a", worker.Grant{Version: 3, Token: 8, Scope: 3}))
+		require.Equal(t, []string{"a runs @3 token 8"}, d.read(), "another owner means another run")
+		asks = false
+		require.NoError(t, w.Remove(t.Context(), "a"))
+		require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+		update(t, w, "two", 2)
+		require.Equal(t, []string{"a runs @1 token 7", "a runs @2 token 7"}, d.read(), "it has not asked")
+		require.Nil(t, worker.Updated(t.Context()))
+	})(t)
+}
+
+// A job that returns with an update that it has not received has not done it.
+func TestW7_AJobThatMissesAnUpdateRunsAgain(t *testing.T) {
+	logged(func(t *testing.T, d *eventLog) {
+		w := newWorker(t, func(ctx context.Context, task string) error {
+			_, version := worker.Content(ctx)
+			_ = worker.Updated(ctx)
+			<-time.After(time.Second)
+			d.add("%s has done @%d", task, version)
+			return nil
+		}, worker.WithCompletion(func(string) { d.add("completed") }))
+		require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+		synctest.Wait()
+		update(t, w, "two", 2)
+		<-time.After(3 * time.Second)
+		require.Equal(t, []string{"a has done @1", "a has done @2", "completed"}, d.read())
+	})(t)
+}
