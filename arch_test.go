@@ -82,6 +82,7 @@ var mayImport = map[string]string{
 	"replica/postgres":    "std . replica internal/backoff github.com/jackc/pgx",
 	"replica/replicatest": "std . replica", // linked into the tests of users: no test library
 
+	"wire":       "std . worker internal/backoff internal/loglimit internal/panics",
 	"wire/model": "std",
 
 	// Programs.

@@ -1,0 +1,245 @@
+package wire
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// duties is a member's side of its orders: what it starts and stops, and what it reports.
+// It makes no call.
+type duties struct {
+	piecewise bool
+	server    string // of orders
+	reading   string // View.Reading of the same View
+	orders    map[string]Order
+	// accepted has the starts of tasks that run or will start (O1). The order that the
+	// table has now may be a later one, or gone.
+	accepted map[string]start
+	why      map[string]string // why the worker has refused a start
+	applied  uint64
+	// incomplete: the table has another number of orders to run.
+	incomplete bool
+	// late is since when the worker has not had all that follows from the orders (A11);
+	// zero: it has it.
+	late time.Time
+}
+
+// start is what the worker is given for a task. token is the version of the order from
+// which the run starts, and version that of the order from which it has its input.
+type start struct {
+	task           string
+	token, version uint64
+	input          int64
+	generation     uint64
+}
+
+const whyOld = "the order was not above Applied when it was read"
+
+func newDuties(piecewise bool) *duties {
+	return &duties{
+		piecewise: piecewise, orders: make(map[string]Order), accepted: make(map[string]start), why: make(map[string]string),
+	}
+}
+
+// present is what the worker has, by task.
+type present map[string]worker.TaskStatus[string]
+
+// read merges a View. The caller drops Views of another Server than that of its newest
+// one, and the answers of calls that it has given up (O1).
+func (d *duties) read(v *View, self uint64) {
+	if v.Full || v.Server != d.server || v.Reading != d.reading { // of another order record
+		clear(d.orders)
+	}
+	d.server, d.reading = v.Server, v.Reading
+	for _, o := range v.Orders {
+		if o.Member == self {
+			d.orders[o.Task] = o
+		}
+	}
+	toRun := 0
+	for _, o := range d.orders {
+		if !o.Stop {
+			toRun++
+		}
+	}
+	d.incomplete = toRun != v.OrderCount
+}
+
+// accept decides about every order (O1, O6), and raises Applied. live: the table is
+// confirmed, and the lease was acknowledged in it; epoch is that of the table. An order to
+// run that is at most Applied then, and was not accepted, is refused.
+func (d *duties) accept(have present, epoch uint64, live bool) {
+	applied := d.applied
+	for task, o := range d.orders {
+		_, here := have[task]
+		_, accepted := d.accepted[task]
+		switch {
+		case o.Version >= MaxSeen: // no leader has written it
+		case o.Stop:
+			delete(d.accepted, task)
+			applied = max(applied, o.Version)
+		case here || accepted || live && o.Version > d.applied && d.isOf(o, epoch):
+			d.accepted[task] = d.accepted[task].after(o)
+			delete(d.why, task)
+			applied = max(applied, o.Version)
+		}
+	}
+	d.applied = applied
+}
+
+// after returns the start of a task that has another order to run. A later order changes
+// neither run nor token, unless its Input or Generation differs.
+func (s start) after(o Order) start {
+	switch {
+	case s.task == "":
+		return start{o.Task, o.Version, o.Version, o.Input, o.Generation}
+	case s.input == o.Input && s.generation == o.Generation:
+		return s
+	}
+	s.version = max(o.Version, s.version+1)
+	if s.generation != o.Generation {
+		s.token = s.version
+	}
+	s.input, s.generation = o.Input, o.Generation
+	return s
+}
+
+// isOf reports whether the leader of an epoch wrote the order.
+func (d *duties) isOf(o Order, epoch uint64) bool {
+	if d.piecewise && o.Epoch != epoch {
+		return false
+	}
+	return o.Version >= epoch && o.Version-epoch < epochStep
+}
+
+// steps returns what the worker is to do, in the order of the tasks: all that follows from
+// the accepted orders, not only from new ones (O2).
+func (d *duties) steps(have present) (add, update []start, remove []string) {
+	for task, o := range d.accepted {
+		switch s, here := have[task]; {
+		case !here || s.State == worker.Stopping:
+			add = append(add, o)
+		case s.Version < int64(o.version) || s.Token < o.token:
+			update = append(update, o)
+		}
+	}
+	for task, o := range d.orders {
+		if s, here := have[task]; o.Stop && here && s.State != worker.Stopping {
+			remove = append(remove, task)
+		}
+	}
+	byTask := func(a, b start) int { return cmp.Compare(a.task, b.task) }
+	slices.SortFunc(add, byTask)
+	slices.SortFunc(update, byTask)
+	slices.Sort(remove)
+	return add, update, remove
+}
+
+// fail records that the worker has refused to start a task from an order.
+func (d *duties) fail(from start, why string) {
+	if d.accepted[from.task] == from {
+		delete(d.accepted, from.task)
+		d.why[from.task] = why
+	}
+}
+
+// forget drops the orders to stop of tasks that have stopped, once a report that says so was
+// published (O7).
+func (d *duties) forget(published *Report, have present) {
+	maps.DeleteFunc(d.orders, func(task string, o Order) bool {
+		_, here := have[task]
+		return o.Stop && !here && o.Version <= published.Applied
+	})
+}
+
+// overdue returns for how long there has been something that was not handed to the worker
+// (A11). A start that waits for the end of an earlier run was.
+func (d *duties) overdue(have present, now time.Time) time.Duration {
+	add, _, remove := d.steps(have)
+	add = slices.DeleteFunc(add, func(s start) bool { _, here := have[s.task]; return here })
+	if len(add)+len(remove) == 0 {
+		d.late = time.Time{}
+		return 0
+	}
+	if d.late.IsZero() {
+		d.late = now
+	}
+	return now.Sub(d.late)
+}
+
+// report returns the present report (O2).
+func (d *duties) report(have present) Report {
+	r := Report{Applied: d.applied}
+	runs := func(task string) bool {
+		o, ordered := d.orders[task]
+		_, accepted := d.accepted[task]
+		return ordered && !o.Stop && accepted
+	}
+	for task, s := range have {
+		if !runs(task) {
+			r.Also = append(r.Also, task)
+		} else if s.State == worker.Starting {
+			r.Starting = append(r.Starting, task)
+		}
+		if s.State != worker.Running {
+			r.States = append(r.States, stateOf(s))
+		}
+	}
+	for task := range d.accepted {
+		if _, here := have[task]; !here && !runs(task) {
+			r.Also = append(r.Also, task)
+		}
+	}
+	slices.Sort(r.Also)
+	slices.Sort(r.Starting)
+	slices.SortFunc(r.States, func(a, b TaskState) int { return cmp.Compare(a.Task, b.Task) })
+	r.More = max(0, len(r.States)-maxListed)
+	r.States = r.States[:len(r.States)-r.More]
+	r.Refused = d.refused(have)
+	return r
+}
+
+// refused returns the orders to run that the member does not start from.
+func (d *duties) refused(have present) map[string]string {
+	var tasks []string
+	for task, o := range d.orders {
+		_, here := have[task]
+		_, accepted := d.accepted[task]
+		if !o.Stop && o.Version <= d.applied && !here && !accepted {
+			tasks = append(tasks, task)
+		}
+	}
+	if len(tasks) == 0 {
+		return nil
+	}
+	slices.Sort(tasks)
+	refused := make(map[string]string, len(tasks))
+	for i, task := range tasks {
+		refused[task] = ""
+		if i < maxListed {
+			refused[task] = cut(cmp.Or(d.why[task], whyOld))
+		}
+	}
+	return refused
+}
+
+func stateOf(s worker.TaskStatus[string]) TaskState {
+	t := TaskState{Task: s.Task, State: s.State.String(), Restarts: s.Restarts, Since: s.Since}
+	if s.Err != nil {
+		t.Err = cut(s.Err.Error())
+	}
+	return t
+}
+
+// cut shortens a text to the length that reports have at most.
+func cut(text string) string { return text[:min(len(text), maxReason)] }
+
+// sameReport reports whether two reports differ in nothing but the states of tasks, which
+// alone cause no Sync (O2).
+func sameReport(a, b *Report) bool {
+	return a.Applied == b.Applied && slices.Equal(a.Also, b.Also) && slices.Equal(a.Starting, b.Starting) && maps.Equal(a.Refused, b.Refused)
+}

@@ -1,0 +1,229 @@
+package wire
+
+import "time"
+
+// watchers is the number of candidates beside the leader that watch all heartbeats.
+const watchers = 4
+
+// election decides what a replica publishes, whether it campaigns, and whether it may
+// lead. Times are the replica's own; it makes no call.
+type election struct {
+	self     Member
+	left     []uint64 // former IDs of which everything has stopped
+	observed observer
+	head     View // the last one
+	synced   bool // a Sync of this ID was acknowledged
+	leads    bool // in epoch led
+
+	led        uint64 // the epoch that was led last
+	campaign   string // the Server of the last campaign
+	campaigned time.Time
+	// lacking is since when the leader of the present epoch has been seen without an
+	// answer of its Source; zero if it has one.
+	lacking time.Time
+	vacant  time.Time // since when there is a reason to campaign; zero if there is none
+	early   bool      // it campaigns at once (A3)
+	watches bool      // it watches all heartbeats (A4)
+}
+
+// update returns what the next Sync publishes and asks for. random is below 2^32.
+func (e *election) update(now time.Time, random uint32) Update {
+	e.self.Heartbeat++
+	u := Update{Member: e.self, Left: e.left, Epoch: e.head.Epoch}
+	u.Self, u.Server = e.self.ID, e.head.Server
+	u.Confirm = e.shouldConfirm(now)
+	if e.shouldCampaign(now) {
+		if next := e.nextEpoch(now, random); next != 0 {
+			u.Campaign, e.campaign, e.campaigned = next, e.head.Server, now
+		}
+	}
+	return u
+}
+
+// shouldConfirm reports whether to confirm the Server (B7).
+func (e *election) shouldConfirm(now time.Time) bool {
+	return e.synced && !e.head.Confirmed && e.observed.settled(now)
+}
+
+// shouldCampaign reports whether to campaign now (A3): at most once a heartbeat, and a
+// quarter of a lease later if four candidates joined earlier.
+func (e *election) shouldCampaign(now time.Time) bool {
+	if e.vacant.IsZero() || now.Sub(e.campaigned) < e.self.Lease/12 {
+		return false
+	}
+	return e.early || now.Sub(e.vacant) >= e.self.Lease/4
+}
+
+// isAmongFirst reports whether fewer than four candidates beside the leader joined before
+// this one. A dead one does not count among those that watch. It counts among those that
+// campaign at once, or a death would promote a candidate that has watched nobody.
+func (e *election) isAmongFirst(dead bool) bool {
+	n := 0
+	for _, s := range e.observed.members() {
+		switch {
+		case s.member.ID == e.self.ID:
+			return n < watchers
+		case s.member.Role.leads() && s.member.ID != e.head.Leader && (dead || !s.dead):
+			n++
+		}
+	}
+	return n < watchers
+}
+
+// due returns when a reading of all heartbeats can first show another death that matters to
+// the replica: of any member if it watches all, otherwise of the leader.
+func (e *election) due() (at time.Time, ok bool) {
+	for id, s := range e.observed.seen {
+		if id == e.self.ID || !s.lives() || !e.watches && id != e.head.Leader {
+			continue
+		}
+		if end := s.since.Add(s.member.lease()); (!ok || end.Before(at)) && e.observed.looked.Before(end) {
+			at, ok = end, true
+		}
+	}
+	return at, ok
+}
+
+// nextEpoch returns the epoch of a campaign, or 0 if none is left (B3).
+func (e *election) nextEpoch(now time.Time, random uint32) uint64 {
+	h := max(e.head.Epoch, e.head.Seen, e.self.Epoch)
+	next := max(h+epochStep, 64*uint64(max(now.UnixMicro(), 0))) + uint64(random)
+	if h >= MaxEpoch || next >= MaxEpoch {
+		return 0
+	}
+	return next
+}
+
+// saw records an epoch or a version, unless no member can have it.
+func (e *election) saw(n uint64) {
+	if n < MaxSeen {
+		e.self.Epoch = max(e.self.Epoch, n)
+	}
+}
+
+// received records the View of a call that began at the given time. all: it was asked for
+// all heartbeats.
+func (e *election) received(v *View, all bool, began, now time.Time) {
+	e.observed.longer(e.self.Lease)
+	e.observed.observe(v, all, began, now)
+	s, ok := e.observed.alive(v.Leader)
+	if !ok || s.member.Answered || v.Epoch != e.head.Epoch || v.Server != e.head.Server {
+		e.lacking = time.Time{}
+	}
+	if ok && !s.member.Answered && e.lacking.IsZero() {
+		e.lacking = now
+	}
+	e.head = *v
+	e.saw(v.Epoch)
+	e.early, e.watches = e.isAmongFirst(true), e.leads || e.self.Role.leads() && e.isAmongFirst(false)
+	switch reason := e.isVacant(now); {
+	case !reason:
+		e.vacant = time.Time{}
+	case e.vacant.IsZero():
+		e.vacant = now
+	}
+}
+
+// isVacant reports whether there is a reason to campaign (A3).
+func (e *election) isVacant(now time.Time) bool {
+	if !e.mayLead() || !e.head.Confirmed || e.leads {
+		return false
+	}
+	s, ok := e.observed.alive(e.head.Leader)
+	switch {
+	case !ok, s.member.Draining, e.head.Epoch < e.self.Epoch:
+		return true
+	case e.head.Leader == e.self.ID: // it has stopped leading: an epoch is led once
+		return e.head.Epoch <= e.led || e.head.Server != e.campaign
+	}
+	return e.self.Answered && e.isLacking(now)
+}
+
+// mayLead reports whether the replica is a candidate.
+func (e *election) mayLead() bool {
+	return e.synced && !e.self.Draining && e.self.Role.leads()
+}
+
+// isLacking reports whether the leader has had no answer of its Source for a third of a
+// lease (A3, A7).
+func (e *election) isLacking(now time.Time) bool {
+	return !e.lacking.IsZero() && now.Sub(e.lacking) >= e.self.Lease/3
+}
+
+// wantsSource reports whether the Source should run (A7).
+func (e *election) wantsSource(now time.Time) bool {
+	return e.leads || e.mayLead() && e.isLacking(now)
+}
+
+// elected reports whether the replica may begin to lead the epoch of the last View.
+func (e *election) elected() bool {
+	h := &e.head
+	return e.mayLead() && !e.leads && h.Confirmed && h.Leader == e.self.ID && h.Server == e.campaign &&
+		h.Epoch > e.led && h.Epoch < MaxEpoch
+}
+
+// lead records that the replica leads the epoch of the last View.
+func (e *election) lead() { e.leads, e.led, e.vacant = true, e.head.Epoch, time.Time{} }
+
+// deposed returns why a leader must stop, or "" (A9). The lease is the worker's affair.
+func (e *election) deposed() string {
+	switch {
+	case !e.leads:
+		return ""
+	case e.head.Server != e.campaign:
+		return "the table is another one"
+	case e.head.Epoch != e.led || e.head.Leader != e.self.ID:
+		return "another replica was elected"
+	case e.self.Draining:
+		return "the replica is draining"
+	}
+	return ""
+}
+
+// rejoin begins another life, under a new ID (A5). stored: something of the former ID may
+// be in the table.
+func (e *election) rejoin(id uint64, stored bool) {
+	if stored {
+		e.left = append(e.left, e.self.ID)
+		e.left = e.left[max(0, len(e.left)-maxLeft):]
+	}
+	e.self.ID, e.self.Heartbeat, e.self.Joined = id, 0, 0
+	e.synced, e.leads, e.vacant, e.lacking = false, false, time.Time{}, time.Time{}
+}
+
+// evict returns the members to remove, with their heartbeats: the dead ones (A2), and those
+// that have had no record for the longest lease (B6).
+func (e *election) evict(now time.Time) map[uint64]uint64 {
+	evict := make(map[uint64]uint64)
+	for id, s := range e.observed.seen {
+		switch {
+		case !s.missing.IsZero() && now.Sub(s.missing) >= e.observed.lease:
+			evict[id] = 0
+		case s.missing.IsZero() && s.dead && id != e.self.ID:
+			evict[id] = s.beat
+		}
+	}
+	return evict
+}
+
+// isAlone reports whether no other live member could take tasks, or none could lead (A6).
+func (e *election) isAlone() bool {
+	worker, candidate := false, false
+	for id, s := range e.observed.seen {
+		if id != e.self.ID && s.lives() && !s.member.Draining {
+			worker = worker || s.member.Role.works()
+			candidate = candidate || s.member.Role.leads()
+		}
+	}
+	return !worker || !candidate
+}
+
+// foreign returns a live member of another service, or nil.
+func (e *election) foreign() *sighting {
+	for _, s := range e.observed.members() {
+		if m := &s.member; m.ID != e.self.ID && !s.dead && m.Service != e.self.Service && m.Service != "" {
+			return s
+		}
+	}
+	return nil
+}
