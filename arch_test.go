@@ -82,8 +82,9 @@ var mayImport = map[string]string{
 	"replica/postgres":    "std . replica internal/backoff github.com/jackc/pgx",
 	"replica/replicatest": "std . replica", // linked into the tests of users: no test library
 
-	"wire":       "std . worker internal/backoff internal/loglimit internal/panics",
-	"wire/model": "std",
+	"wire":        "std . worker internal/backoff internal/loglimit internal/panics",
+	"wire/memory": "std . wire",
+	"wire/model":  "std",
 
 	// Programs.
 	"cmd/orchctl":             "std . dashboard/api history",

@@ -1,0 +1,241 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/internal/loglimit"
+)
+
+// leadership is one period of leading: an orchestrator over the table.
+type leadership struct {
+	c      *communicator
+	o      *orchestrator.Orchestrator[WorkerID, string]
+	list   list
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when err is valid
+	err    error         // why the orchestrator has ended
+
+	compared uint64    // the number of the answer that was compared last
+	retried  time.Time // when tasks that the table refuses were tried last
+	reread   time.Time // when everything was read last (O8)
+	bad      loglimit.Limiter
+	refused  loglimit.Limiter
+	unplaced loglimit.Limiter
+}
+
+// beginLeading reads everything and starts an orchestrator (O6), once the former one has
+// ended.
+func (l *loop) beginLeading(ctx context.Context) error {
+	select {
+	case <-l.former:
+	default:
+		return nil
+	}
+	v, err := l.read(ctx, Query{Self: l.e.self.ID, Server: l.e.head.Server, Beats: true, Follow: true})
+	if err != nil || !l.e.elected() || !v.Full {
+		l.lastSync = time.Time{} // it is not what it was
+		return err
+	}
+	now := time.Now()
+	lead := &leadership{done: make(chan struct{}), reread: now, c: &communicator{
+		d: newDispatch(&v, l.r.traits.Piecewise, now), wake: l.r.wake, timeout: l.e.self.Lease / 3,
+	}}
+	lead.o, err = orchestrator.New(lead.c, slices.Concat(l.r.s.orchestrator, []orchestrator.Option{orchestrator.WithEpoch(v.Epoch)})...)
+	if err != nil {
+		return fmt.Errorf("lead epoch %d: %w", v.Epoch, err)
+	}
+	l.e.lead()
+	leading, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // stopLeading ends it, with ErrDeposed
+	lead.cancel, l.lead = stop, lead
+	lost := l.r.worker.LeaseLost()
+	l.r.parts.Go(func() { // not by the loop, which may wait for the backend
+		select {
+		case <-lost:
+			stop(orchestrator.ErrDeposed)
+		case <-leading.Done():
+		}
+	})
+	l.r.log.Info("leads", "epoch", v.Epoch, "members", len(v.Members), "tasks", len(v.Tasks))
+	l.updateLeadership(now)
+	l.r.parts.Go(func() {
+		ended := l.r.s.leading(lead.o)
+		lead.err = lead.o.Run(leading, l.r.s.interval)
+		if ended != nil {
+			ended()
+		}
+		stop(lead.err)
+		close(lead.done)
+		l.r.wake()
+	})
+	return nil
+}
+
+// stopLeading ends the leadership, if there is one. The next epoch is above all that was
+// seen in it (A9).
+func (l *loop) stopLeading(reason string) {
+	if l.lead == nil {
+		return
+	}
+	l.lead.c.do(func(d *dispatch) { l.e.saw(d.above) })
+	l.lead.cancel(orchestrator.ErrDeposed)
+	l.r.log.Info("leads no longer", "epoch", l.e.led, "reason", reason)
+	l.former, l.lead, l.e.leads = l.lead.done, nil, false
+}
+
+// checkLeadership ends a leadership that has ended.
+func (l *loop) checkLeadership() {
+	if l.lead == nil {
+		return
+	}
+	reason := l.e.deposed()
+	l.lead.c.do(func(d *dispatch) {
+		if d.above > 0 {
+			reason = "a record has a version above all that this leader has written"
+		}
+	})
+	select {
+	case <-l.lead.done:
+		reason = fmt.Sprint("its orchestrator has ended: ", l.lead.err)
+	default:
+	}
+	if reason != "" {
+		l.stopLeading(reason)
+	}
+}
+
+// next returns the batch to write, or nil.
+func (lead *leadership) next() (b *Batch) {
+	lead.c.do(func(d *dispatch) { b = d.next() })
+	return b
+}
+
+// answered records the answer to a Sync with a batch.
+func (l *loop) answered(u *Update, v *View, err error, now time.Time) {
+	left, uncertain := "", false
+	l.lead.c.do(func(d *dispatch) {
+		switch {
+		case err == nil && v.Server == u.Server && v.Epoch == l.e.led && v.Leader == u.Self:
+			d.stored(now)
+			l.hurry = now.Add(time.Second)
+		case err == nil: // the View says why
+		case !errors.Is(err, orchestrator.ErrRejected):
+			d.unsure = true
+		case d.unsure: // an earlier Sync with it may have been stored
+			uncertain = true
+		default:
+			left = d.refuse(err)
+		}
+	})
+	if uncertain {
+		l.stopLeading("the backend refuses a batch that it may have written")
+	}
+	if left != "" {
+		if omitted, ok := l.lead.refused.Take(now, ""); ok {
+			l.r.log.Warn("backend refuses a record, it is left out", "record", left, "err", err, loglimit.Omitted(omitted))
+		}
+	}
+}
+
+// updateLeadership passes members and tasks on to the orchestrator, and marks the members to
+// evict.
+func (l *loop) updateLeadership(now time.Time) {
+	lead := l.lead
+	var workers []orchestrator.Worker[WorkerID]
+	lead.c.do(func(d *dispatch) {
+		for id, s := range l.e.observed.seen {
+			m, settings := d.member(id), s.member.Settings
+			m.held = s.isSilent()
+			missing := !s.missing.IsZero()
+			if settings.Check() != nil || missing {
+				settings = orchestrator.WorkerSettings{}
+			}
+			if !missing && s.member.Role.works() || missing && len(m.orders)+len(m.also) > 0 {
+				workers = append(workers, orchestrator.NewWorker(WorkerID{s.member.Name, id}, s.member.Draining && !missing, settings))
+			}
+		}
+		if d.evict = l.e.evict(now); len(d.evict) > 0 {
+			d.idle = false
+		}
+	})
+	slices.SortFunc(workers, func(a, b orchestrator.Worker[WorkerID]) int { return cmp.Compare(a.Name.ID, b.Name.ID) })
+	if err := lead.o.UpdateWorkers(workers); err != nil {
+		lead.cancel(err)
+	}
+	for _, w := range lead.o.LastPlan().Waiting {
+		if w.Causes == nil || w.Kind() != orchestrator.WaitingUnplaced {
+			continue
+		}
+		if omitted, ok := lead.unplaced.Take(now, ""); ok {
+			l.r.log.Warn("task has no place on any replica", "task", w.Task, "causes", *w.Causes, loglimit.Omitted(omitted))
+		}
+		break
+	}
+	l.updateTasks(now)
+}
+
+// updateTasks compares the Source's answer with the list in force, and serves the list
+// once it is listed (A7).
+func (l *loop) updateTasks(now time.Time) {
+	lead := l.lead
+	answer, n, _, _ := l.r.source.state()
+	var expected []orchestrator.Task[string]
+	serve := false
+	lead.c.do(func(d *dispatch) {
+		retry := len(d.rejected) > 0 && now.Sub(lead.retried) >= time.Minute // what the table refuses
+		if n > 0 && (n != lead.compared || retry || lead.list.isDue(now)) {
+			if retry {
+				clear(d.rejected)
+				lead.retried = now
+			}
+			braked := len(lead.list.lacking)
+			goal := lead.list.compare(d.goal, answer, now)
+			lead.compared, d.toList = n, !l.e.head.Listed
+			l.warnOfRows(braked, len(d.goal), now)
+			d.setGoal(goal)
+			maps.Copy(lead.list.bad, d.rejected)
+		}
+		if serve = l.e.head.Listed && !d.served; serve {
+			d.served, expected = true, expect(d.goal)
+		}
+	})
+	if !serve {
+		return
+	}
+	if err := lead.o.UpdateTasks(expected); err != nil {
+		lead.cancel(fmt.Errorf("update tasks: %w", err))
+	}
+}
+
+// expect returns the list in force for the orchestrator.
+func expect(goal map[string]Task) []orchestrator.Task[string] {
+	expected := make([]orchestrator.Task[string], 0, len(goal))
+	for _, name := range slices.Sorted(maps.Keys(goal)) {
+		if t := goal[name]; t.Instances >= 0 && t.problem() == "" {
+			expected = append(expected, orchestrator.NewTask(name, t.settings()))
+		}
+	}
+	return expected
+}
+
+// warnOfRows logs bad rows once a minute, and the brake when it begins and ends.
+func (l *loop) warnOfRows(braked, inForce int, now time.Time) {
+	list := &l.lead.list
+	if bad := slices.Sorted(maps.Keys(list.bad)); len(bad) > 0 {
+		if omitted, ok := l.lead.bad.Take(now, ""); ok {
+			l.r.log.Warn("source has bad rows, their tasks stay as they were", "rows", len(bad), "first", bad[0],
+				"reason", list.bad[bad[0]], loglimit.Omitted(omitted))
+		}
+	}
+	if kept := len(list.lacking); kept > 0 && braked == 0 {
+		l.r.log.Warn("source lacks most tasks, they stay for a minute", "lacking", kept, "tasks", inForce)
+	} else if kept == 0 && braked > 0 {
+		l.r.log.Warn("brake on missing tasks ended", "kept", braked)
+	}
+}

@@ -1,0 +1,115 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// leaving is the end of a replica (A6).
+type leaving struct {
+	stop     <-chan struct{} // closed when the replica is to leave; nil once it was seen
+	deadline <-chan time.Time
+	expired  bool
+	tasks    int        // that were stopped because they had not moved
+	closed   chan error // nil: the tasks may still move
+}
+
+// closeTasks stops the tasks that are left, once none are, none could move, or WithDrain
+// has passed.
+func (l *loop) closeTasks(ctx context.Context) {
+	n := len(l.r.worker.Status())
+	if !l.e.self.Draining || l.leave.closed != nil || n > 0 && l.e.synced && !l.e.isAlone() && !l.leave.expired {
+		return
+	}
+	if l.leave.expired && l.e.synced && !l.e.isAlone() {
+		l.leave.tasks = n
+	}
+	closed := make(chan error, 1)
+	l.leave.closed = closed
+	l.leave.deadline = time.After(l.r.s.stop)
+	l.r.parts.Go(func() { closed <- l.r.worker.Close(ctx) })
+}
+
+// wait waits for the next reason to look. done: the replica has ended, with err.
+func (l *loop) wait(ctx context.Context, changes <-chan struct{}) (done bool, err error) {
+	now := time.Now()
+	pause := min(l.e.self.Lease/12, 500*time.Millisecond)
+	woken, lost := l.r.woken, l.r.worker.LeaseLost()
+	if l.leave.closed != nil { // there is no other life
+		lost = nil
+	}
+	if l.failed != nil { // it waits, whatever happens
+		woken, changes, lost = nil, nil, nil
+	} else if l.joined {
+		sync, read := l.due(now)
+		pause = min(sync.Sub(now), read.Sub(now))
+		l.beginWait(ctx)
+	}
+	timer := time.NewTimer(max(pause, time.Millisecond))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return true, nil
+	case <-l.leave.stop:
+		l.leave.stop, l.leave.deadline = nil, time.After(l.r.s.drain)
+		l.e.self.Draining = true
+		l.stopLeading("the replica is draining")
+		l.r.log.Info("leaves", "tasks", len(l.r.worker.Status()))
+	case <-l.leave.deadline:
+		if l.leave.expired = true; l.leave.closed != nil {
+			l.r.log.Warn("tasks do not stop, the last resort is called at the end of the lease", "tasks", slices.Sorted(maps.Keys(l.acts.have())))
+		}
+	case err := <-l.leave.closed:
+		return true, l.end(ctx, err)
+	case err := <-l.waits:
+		if l.waits = nil; err == nil {
+			l.lastRead = time.Time{}
+		} else if !errors.Is(err, context.DeadlineExceeded) {
+			l.deaf = now.Add(30 * time.Second)
+		}
+	case <-woken:
+	case <-changes:
+	case <-lost:
+	case <-timer.C:
+	}
+	return false, nil
+}
+
+// beginWait asks the backend to tell when something has changed.
+func (l *loop) beginWait(ctx context.Context) {
+	if l.r.waiter == nil || l.waits != nil || !l.e.synced || l.since == "" || time.Now().Before(l.deaf) {
+		return
+	}
+	q := Query{Self: l.e.self.ID, Server: l.e.head.Server, Since: l.since, Follow: l.followed}
+	waits := make(chan error, 1)
+	l.waits = waits
+	ctx, cancel := context.WithTimeout(ctx, l.e.self.Lease) // the ID may change
+	l.r.parts.Go(func() {
+		defer cancel()
+		waits <- l.r.waiter.Wait(ctx, q)
+	})
+}
+
+// end removes the record of a replica whose tasks have stopped.
+func (l *loop) end(ctx context.Context, err error) error {
+	if err != nil {
+		return fmt.Errorf("stop the tasks: %w", err)
+	}
+	if l.tried {
+		u := l.e.update(time.Now(), 0)
+		u.Campaign, u.Confirm, u.Left = 0, false, append(slices.Clip(u.Left), u.Self)
+		_, err := l.call(ctx, "leave the table", func(ctx context.Context) (View, error) { return l.r.backend.Sync(ctx, u) })
+		if err != nil && !errors.Is(err, ErrEvicted) {
+			l.r.log.Warn("record not removed, others wait for one lease", "err", err)
+		}
+	}
+	l.r.log.Info("has left", "stopped", l.leave.tasks)
+	if l.leave.tasks > 0 {
+		return fmt.Errorf("%w: %d tasks were stopped", ErrUndrained, l.leave.tasks)
+	}
+	return nil
+}

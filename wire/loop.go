@@ -1,0 +1,350 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/internal/loglimit"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// loop is the shell around the rules: it makes the calls of one replica, one at a time.
+type loop struct {
+	r     *Replica
+	e     election
+	d     *duties
+	acts  acts
+	lead  *leadership // nil: it does not lead
+	leave leaving
+
+	former <-chan struct{} // closed when the last orchestrator has ended
+
+	life     uint64 // number of the lease
+	joined   bool   // the first View of this life was read
+	tried    bool   // a Sync of this life may have been stored
+	server   string // in which the lease was acknowledged last
+	record   Member // as published last
+	since    string // Revision of the last View; empty: everything is to be read
+	followed bool   // it had Follow
+
+	published  *Report // nil: the table may have another one
+	reading    string  // with which published was stored
+	storedAt   uint64  // heartbeat of that Sync
+	unanswered bool    // the last Sync failed
+	failed     error   // of the last turn
+
+	lastSync, lastRead time.Time
+	hurry              time.Time  // until when to read often
+	waits              chan error // of the Wait under way; nil: there is none
+	deaf               time.Time  // until when Wait is not used
+	trouble, stuck     loglimit.Limiter
+}
+
+func newLoop(r *Replica) *loop {
+	l := &loop{r: r, acts: acts{r: r, flying: make(map[start]bool), failed: make(map[start]string)}}
+	l.e.self = r.s.self
+	l.e.self.ID = r.worker.Incarnation()
+	none := make(chan struct{})
+	close(none)
+	l.former = none
+	l.begin()
+	return l
+}
+
+// begin begins another life.
+func (l *loop) begin() {
+	l.d = newDuties(l.r.traits.Piecewise)
+	l.life++
+	l.joined, l.tried, l.server, l.published, l.record, l.since = false, false, "", nil, Member{}, ""
+}
+
+// run runs until stop ends and everything has moved, or ctx ends.
+func (l *loop) run(stop, ctx context.Context) error {
+	l.leave.stop = stop.Done()
+	for {
+		if err := l.rejoin(ctx); err != nil {
+			return err
+		}
+		_, changes := l.r.worker.Changes() // before the report is made
+		l.failed = l.turn(ctx, time.Now())
+		if errors.Is(l.failed, ErrForeign) {
+			return l.failed
+		}
+		l.acts.do(l.d, l.life, l.e.self.ID, l.live(), l.e.head.Epoch)
+		if err := l.follow(ctx); err != nil {
+			return err
+		}
+		l.publish()
+		l.closeTasks(ctx)
+		if done, err := l.wait(ctx, changes); done {
+			return err
+		}
+	}
+}
+
+// turn makes the next call, if one is due.
+func (l *loop) turn(ctx context.Context, now time.Time) error {
+	if !l.joined {
+		if l.acts.isBusy() { // with orders of an earlier life: it would start none of the new ones (A11)
+			return nil
+		}
+		return l.join(ctx)
+	}
+	switch sync, read := l.due(now); {
+	case !now.Before(sync):
+		return l.sync(ctx)
+	case !now.Before(read):
+		_, err := l.read(ctx, l.query(now))
+		return err
+	}
+	return nil
+}
+
+// due returns when the next Sync and the next Read are due.
+func (l *loop) due(now time.Time) (sync, read time.Time) {
+	lease := l.e.self.Lease
+	sync, read = l.lastSync.Add(lease/12), l.lastRead.Add(l.readEvery(now))
+	if l.d.overdue(l.acts.have(), now) >= lease/3 { // A11
+		if omitted, ok := l.stuck.Take(now, ""); ok {
+			l.r.log.Warn("worker does not take orders, no heartbeat is sent", loglimit.Omitted(omitted))
+		}
+		return now.Add(lease), read
+	}
+	if l.e.shouldConfirm(now) {
+		sync = l.lastSync.Add(lease / 48)
+	}
+	if at, ok := l.e.due(); ok && at.Before(sync) {
+		sync = at
+	}
+	if l.hasNews(now) {
+		sync = now
+	}
+	return sync, read
+}
+
+// hasNews reports whether there is something to write before the next heartbeat.
+func (l *loop) hasNews(now time.Time) bool {
+	switch {
+	case !l.e.synced, l.published == nil, l.reading != l.d.reading, l.e.shouldCampaign(now):
+		return true
+	case l.e.self.Draining != l.record.Draining, l.r.source.answered(now) != l.record.Answered:
+		return true
+	case l.lead != nil && !l.unanswered && l.lead.next() != nil:
+		return true
+	}
+	report := l.d.report(l.acts.have())
+	return !sameReport(&report, l.published)
+}
+
+// readEvery returns the time between two reads (section 5 of the contract).
+func (l *loop) readEvery(now time.Time) time.Duration {
+	n, most := time.Duration(len(l.e.observed.seen)), l.e.self.Lease/12
+	waits := l.r.waiter != nil && !now.Before(l.deaf)
+	switch {
+	case l.lead != nil && l.lead.c.isWaiting():
+		return min(max(4*time.Millisecond, n*500*time.Microsecond), 50*time.Millisecond)
+	case now.Before(l.hurry) && (!waits || l.lead != nil && !l.r.traits.ReportsWake):
+		return min(max(20*time.Millisecond, n*time.Millisecond), most)
+	case waits:
+		return 2 * most
+	}
+	return min(50*time.Millisecond+n*2500*time.Microsecond, most)
+}
+
+// query returns what the next View is to show.
+func (l *loop) query(now time.Time) Query {
+	lease, observed := l.e.self.Lease, &l.e.observed
+	q := Query{Self: l.e.self.ID, Server: l.e.head.Server, Follow: l.lead != nil, Since: l.since}
+	due, ok := l.e.due()
+	q.Beats = q.Follow || ok && !due.After(now) || l.e.watches && now.Sub(observed.looked) >= lease/4-lease/24
+	if q.Follow && now.Sub(l.lead.reread) >= time.Minute { // O8
+		q.Since, l.lead.reread = "", now
+	}
+	if q.Follow != l.followed {
+		q.Since = ""
+	}
+	return q
+}
+
+// call makes a call of the backend, which has a quarter of the lease.
+func (l *loop) call(ctx context.Context, what string, f func(context.Context) (View, error)) (View, error) {
+	patience := l.e.self.Lease / 4
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
+	defer cancel()
+	v, err := f(ctx)
+	if err == nil && ctx.Err() != nil { // it was given up (O1)
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", what, err)
+		if omitted, ok := l.trouble.Take(time.Now(), ""); ok {
+			l.r.log.Warn("backend failed, call is repeated", "err", err, loglimit.Omitted(omitted))
+		}
+		return View{}, err
+	}
+	return v, nil
+}
+
+// join makes the first call of a life: a Read that names no Server (A1).
+func (l *loop) join(ctx context.Context) error {
+	v, err := l.read(ctx, Query{Self: l.e.self.ID, Beats: true})
+	if err != nil {
+		return err
+	}
+	if s := l.e.foreign(); s != nil { // it may be dead: watch its heartbeat
+		if s.moved {
+			return fmt.Errorf("%w: member %s is of service %q, this is %q: give the services tables of different names, or the same WithService",
+				ErrForeign, s.member.Name, s.member.Service, l.e.self.Service)
+		}
+		return nil
+	}
+	for _, m := range v.Members {
+		l.e.self.Joined = max(l.e.self.Joined, m.Joined)
+	}
+	l.e.self.Joined++
+	l.joined = true
+	return l.sync(ctx)
+}
+
+// read reads the table.
+func (l *loop) read(ctx context.Context, q Query) (View, error) {
+	began := time.Now()
+	l.lastRead = began
+	v, err := l.call(ctx, "read the table", func(ctx context.Context) (View, error) { return l.r.backend.Read(ctx, q) })
+	if err == nil {
+		l.received(&v, q, began, time.Now())
+	}
+	return v, err
+}
+
+// sync publishes what the replica is and runs, and renews its lease.
+func (l *loop) sync(ctx context.Context) error {
+	acknowledged := l.r.worker.Sending() // before the report is put together (O2)
+	began := time.Now()
+	l.lastSync = began
+	l.e.self.Answered = l.r.source.answered(began)
+	u := l.e.update(began, rand.Uint32())
+	u.Query = l.query(began)
+	have, expected := l.acts.have(), l.storedAt
+	report := l.d.report(have)
+	if l.published == nil || l.reading != l.d.reading || !reflect.DeepEqual(report, *l.published) {
+		u.Report, u.Reading, expected = &report, l.d.reading, u.Member.Heartbeat
+	}
+	if l.lead != nil && !l.unanswered { // the Sync after a failed one carries none (B5)
+		u.Batch = l.lead.next()
+	}
+	if u.Report != nil || u.Batch != nil || u.Campaign != 0 || u.Confirm {
+		l.r.log.Debug("sync", "id", u.Self, "heartbeat", u.Member.Heartbeat, "report", u.Report, "batch", u.Batch, "campaign", u.Campaign, "confirm", u.Confirm)
+	}
+	v, err := l.call(ctx, "sync", func(ctx context.Context) (View, error) { return l.r.backend.Sync(ctx, u) })
+	now := time.Now()
+	refused := errors.Is(err, orchestrator.ErrRejected)
+	l.unanswered = err != nil && !refused
+	l.tried = l.tried || !refused
+	if u.Report != nil {
+		l.published = nil // the table may have it, or not
+	}
+	if u.Batch != nil {
+		l.answered(&u, &v, err, now)
+	}
+	if err != nil {
+		if errors.Is(err, ErrEvicted) || !l.e.synced {
+			l.r.worker.EndLease(err)
+		}
+		return err
+	}
+	switch {
+	case v.Server != u.Server: // it did nothing but read (B7)
+	case v.Beats[u.Self] != u.Member.Heartbeat:
+		l.published, err = nil, fmt.Errorf("sync: the table shows heartbeat %d of this member, %d was written", v.Beats[u.Self], u.Member.Heartbeat)
+	case v.Stored != expected:
+		l.published = nil
+	default:
+		if l.e.synced, l.e.left, l.record, l.server = true, nil, u.Member, v.Server; u.Report != nil {
+			l.published, l.reading, l.storedAt = u.Report, u.Reading, u.Member.Heartbeat
+			l.d.forget(u.Report, have)
+		}
+		if l.leave.closed == nil { // a task that does not stop keeps no lease (A6)
+			acknowledged()
+		}
+	}
+	l.received(&v, u.Query, began, now)
+	return err
+}
+
+// received records a View.
+func (l *loop) received(v *View, q Query, began, now time.Time) {
+	l.lastRead, l.since, l.followed = began, v.Revision, q.Follow
+	if was := l.e.head.Server; v.Server != was {
+		if l.published, l.lastSync = nil, (time.Time{}); was != "" {
+			l.r.log.Warn("table has lost data or was replaced, no elections for one lease", "server", v.Server)
+		}
+	}
+	known := len(l.d.orders)
+	l.e.received(v, q.Beats, began, now)
+	l.d.read(v, l.e.self.ID)
+	if len(v.Orders) > 0 && (len(l.d.orders) != known || !q.Follow) {
+		l.hurry = now.Add(time.Second)
+	}
+	if l.d.incomplete && !v.Full { // orders are missing (O7)
+		l.since, l.lastRead = "", time.Time{}
+	}
+	if l.lead != nil && l.e.deposed() == "" {
+		l.lead.c.do(func(d *dispatch) { d.observe(v, now) })
+	}
+}
+
+// live reports whether orders of the last View may start tasks (O1, B7).
+func (l *loop) live() bool {
+	h := &l.e.head
+	return l.e.synced && h.Confirmed && h.Server == l.server && l.r.worker.LeaseStats().Left > 0
+}
+
+// follow leads, stops leading, and runs the Source as the last View asks for.
+func (l *loop) follow(ctx context.Context) error {
+	now := time.Now()
+	l.checkLeadership()
+	if l.failed == nil && l.e.elected() && l.r.worker.LeaseStats().Left > 0 {
+		if l.failed = l.beginLeading(ctx); errors.Is(l.failed, ErrInvalid) {
+			return l.failed
+		}
+	}
+	_, _, tried, bad := l.r.source.state()
+	atStart := !tried && l.e.self.Role.leads() && !l.e.self.Draining
+	l.r.source.run(ctx, l.e.wantsSource(now) || atStart)
+	if l.lead != nil {
+		l.updateLeadership(now)
+	}
+	return bad
+}
+
+// rejoin begins another life if the lease is lost (A5).
+func (l *loop) rejoin(ctx context.Context) error {
+	select {
+	case <-l.r.worker.LeaseLost():
+	default:
+		return nil
+	}
+	if l.leave.closed != nil {
+		return nil
+	}
+	l.stopLeading("the lease is lost")
+	if l.e.synced {
+		l.r.log.Warn("lease lost, all tasks stop and the replica joins again", "err", l.failed)
+	}
+	err := l.r.worker.Rejoin(ctx)
+	if ctx.Err() != nil || errors.Is(err, worker.ErrClosed) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("rejoin: %w", err)
+	}
+	l.e.rejoin(l.r.worker.Incarnation(), l.tried)
+	l.begin()
+	return nil
+}

@@ -1,0 +1,162 @@
+package memory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/wire"
+	"github.com/f8949c05/orchestrator/wire/memory"
+)
+
+// A member joins a table and is elected.
+func Example() {
+	ctx := context.Background()
+	table := memory.New()
+	v, _ := table.Read(ctx, wire.Query{Self: 1})
+	u := wire.Update{
+		Query:    wire.Query{Self: 1, Server: v.Server, Beats: true},
+		Member:   wire.Member{ID: 1, Heartbeat: 1, Name: "one", Joined: 1, Lease: time.Minute},
+		Campaign: 1 << 32,
+	}
+	v, err := table.Sync(ctx, u)
+	fmt.Println(err, v.Confirmed, v.Leader, v.Epoch == 1<<32, v.Beats, v.Members[0].Name)
+	// Output: <nil> true 1 true map[1:1] one
+}
+
+// joined returns a table with member 1, and a function that syncs it.
+func joined(t *testing.T) (table *memory.Table, sync func(change func(*wire.Update)) (wire.View, error)) {
+	t.Helper()
+	table = memory.New()
+	v, err := table.Read(t.Context(), wire.Query{})
+	require.NoError(t, err)
+	beat, server := uint64(0), v.Server
+	sync = func(change func(*wire.Update)) (wire.View, error) {
+		beat++
+		u := wire.Update{
+			Query:  wire.Query{Self: 1, Server: server, Beats: true, Follow: true},
+			Member: wire.Member{ID: 1, Heartbeat: beat, Name: "a\xff\x00b", Lease: time.Minute},
+			Report: &wire.Report{Applied: 3, Also: []string{"\xfe"}},
+		}
+		if change != nil {
+			change(&u)
+		}
+		v, err := table.Sync(t.Context(), u)
+		if err == nil {
+			server = v.Server
+		}
+		return v, err
+	}
+	_, err = sync(nil)
+	require.NoError(t, err)
+	return table, sync
+}
+
+func TestB1_B2(t *testing.T) {
+	table, sync := joined(t)
+	v, err := table.Read(t.Context(), wire.Query{Self: 2, Follow: true})
+	require.NoError(t, err)
+	require.Equal(t, "a\xff\x00b", v.Members[0].Name)
+	require.Equal(t, wire.Report{Applied: 3, Also: []string{"\xfe"}}, v.Reports[1])
+	_, err = sync(func(u *wire.Update) { u.Member.Heartbeat, u.Member.Name = 1, "late" })
+	require.NoError(t, err)
+	v, err = sync(func(u *wire.Update) { u.Left = []uint64{9} })
+	require.NoError(t, err)
+	require.Equal(t, "a\xff\x00b", v.Members[0].Name, "a heartbeat that does not rise only reads")
+	_, err = sync(func(u *wire.Update) { u.Left = []uint64{1} })
+	require.NoError(t, err)
+	_, err = sync(nil)
+	require.ErrorIs(t, err, wire.ErrEvicted)
+}
+
+func TestB3_O4(t *testing.T) {
+	_, sync := joined(t)
+	v, _ := sync(func(u *wire.Update) { u.Campaign, u.Epoch = 1<<40, 7 })
+	require.Zero(t, v.Epoch, "another epoch was named")
+	v, _ = sync(func(u *wire.Update) { u.Campaign = 1 << 40 })
+	require.EqualValues(t, 1<<40, v.Epoch)
+	batch := func(version uint64, stop bool) func(u *wire.Update) {
+		return func(u *wire.Update) {
+			u.Batch = &wire.Batch{Epoch: 1 << 40, Version: version, Orders: []wire.Order{{Member: 1, Task: "t", Version: version, Stop: stop}}}
+		}
+	}
+	v, _ = sync(batch(1<<40+2, false))
+	require.Len(t, v.Orders, 1)
+	require.Equal(t, 1, v.OrderCount)
+	v, _ = sync(batch(1<<40+1, true))
+	require.False(t, v.Orders[0].Stop, "a later batch was written")
+	v, _ = sync(func(u *wire.Update) { batch(1<<40+3, true)(u); u.Batch.Epoch-- })
+	require.False(t, v.Orders[0].Stop, "another epoch")
+}
+
+func TestB7_SignsOfALoss(t *testing.T) {
+	for name, lose := range map[string]func(*memory.Table){
+		"emptied":          (*memory.Table).Truncate,
+		"restored":         func(table *memory.Table) { table.Restore(table.Save()) },
+		"an epoch":         func(table *memory.Table) { table.Edit(func(r *memory.Records) { r.Epoch = wire.MaxEpoch }) },
+		"a lease":          func(table *memory.Table) { table.Edit(func(r *memory.Records) { r.Lease = time.Hour }) },
+		"the own record":   func(table *memory.Table) { table.Edit(func(r *memory.Records) { delete(r.Members, 1) }) },
+		"an order is gone": func(table *memory.Table) { table.Edit(func(r *memory.Records) { delete(r.Orders[1], "t") }) },
+	} {
+		table, sync := joined(t)
+		v, _ := sync(func(u *wire.Update) { u.Campaign = 1 << 40 })
+		_, err := sync(func(u *wire.Update) {
+			u.Batch = &wire.Batch{Epoch: 1 << 40, Version: 1<<40 + 1, Orders: []wire.Order{{Member: 1, Task: "t", Version: 1<<40 + 1}}}
+		})
+		require.NoError(t, err)
+		before := v.Server
+		lose(table)
+		v, err = sync(nil)
+		require.NoError(t, err, name)
+		require.NotEqual(t, before, v.Server, name)
+		require.False(t, v.Confirmed, name)
+		again := v.Server
+		v, _ = sync(func(u *wire.Update) { u.Campaign = 1 << 50 })
+		require.Equal(t, again, v.Server, name)
+		require.NotEqualValues(t, 1<<50, v.Epoch, "not confirmed")
+		v, _ = sync(func(u *wire.Update) { u.Confirm = true })
+		require.True(t, v.Confirmed, name)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table, sync := joined(t)
+		fault := memory.Fault{}
+		table.SetFaults(func(memory.Call) memory.Fault { return fault })
+		shown := func() string {
+			v, err := table.Read(t.Context(), wire.Query{Self: 2})
+			require.NoError(t, err)
+			return v.Members[0].Name
+		}
+		try := func(f memory.Fault, name string) error {
+			fault = f
+			_, err := sync(func(u *wire.Update) { u.Member.Name = name })
+			fault = memory.Fault{}
+			return err
+		}
+		require.ErrorIs(t, try(memory.Fault{Lost: true}, "lost"), memory.ErrInjected)
+		require.ErrorIs(t, try(memory.Fault{Refused: true}, "refused"), orchestrator.ErrRejected)
+		require.Equal(t, "a\xff\x00b", shown())
+		require.ErrorIs(t, try(memory.Fault{Late: time.Second}, "late"), memory.ErrInjected)
+		require.Equal(t, "a\xff\x00b", shown())
+		time.Sleep(2 * time.Second)
+		require.Equal(t, "late", shown())
+		require.NoError(t, try(memory.Fault{Again: time.Second}, "again"))
+		require.NoError(t, try(memory.Fault{Before: time.Second, After: time.Second}, "newer"))
+		time.Sleep(2 * time.Second)
+		require.Equal(t, "newer", shown(), "the repeated call only reads")
+
+		fault = memory.Fault{Unanswered: true}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("enough"))
+		defer cancel()
+		_, err := table.Read(ctx, wire.Query{Self: 2})
+		require.ErrorContains(t, err, "enough")
+	})
+}

@@ -1,0 +1,342 @@
+package wire_test
+
+// What replicas on a table in memory do, clause by clause.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/wire"
+	"github.com/f8949c05/orchestrator/wire/memory"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+func TestTasksRunOnceAndEvenly(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(4, 20)
+		starts := f.started()
+		time.Sleep(5 * lease)
+		f.neverTwice()
+		require.Equal(t, starts, f.started())
+		for _, n := range f.replicas {
+			require.NoError(t, n.Alive())
+			require.NoError(t, n.Ready())
+		}
+		s := f.leader().Status()
+		require.Len(t, s.Members, 4)
+		require.Len(t, s.Tasks, 5)
+		require.NotNil(t, s.Plan)
+		require.Equal(t, s.Name, s.Leader)
+		require.Empty(t, f.log.lines("level=WARN"))
+	})
+}
+
+// A crash costs one lease, also if the leader and another replica die together. It moves
+// only what they ran (A4).
+func TestA4_ALeaderAndAWorkerThatDieTogetherCostOneLease(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(5, 20)
+		time.Sleep(lease)
+		starts, leads := f.started(), f.leader().name
+		other := "r0"
+		if leads == other {
+			other = "r1"
+		}
+		f.kill(leads)
+		f.kill(other)
+		took := f.within(2*lease, "all run again", f.allRun)
+		require.Less(t, took, lease+lease/3)
+		require.Equal(t, starts+8, f.started(), "only the tasks of the two")
+	})
+}
+
+// A join moves the joiner's share, and nothing else.
+func TestAJoinMovesOnlyItsShare(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(4, 20)
+		starts := f.started()
+		f.join("r9")
+		took := f.within(lease, "even", func() bool { return f.allRun() && f.even() })
+		require.Less(t, took, time.Second)
+		require.Equal(t, starts+4, f.started())
+	})
+}
+
+func TestA6_Leaving(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(4, 20)
+		leads := f.leader().name
+		began := time.Now()
+		require.NoError(t, f.leave(leads))
+		require.Less(t, time.Since(began), 2*time.Second)
+		f.within(time.Second, "all run", func() bool { return f.allRun() && f.leader() != nil })
+		for len(f.replicas) > 0 {
+			for name := range f.replicas {
+				began := time.Now()
+				require.NoError(t, f.leave(name))
+				require.Less(t, time.Since(began), 2*time.Second, "the last stops at once")
+				break
+			}
+		}
+		f.neverTwice()
+	})
+}
+
+func TestA6_Undrained(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(2, 4)
+		f.mu.Lock()
+		f.stubborn = map[string]time.Duration{"r9": 5 * time.Second}
+		f.mu.Unlock()
+		n := f.join("r9", wire.WithDrain(time.Second))
+		f.within(2*lease, "even", func() bool { return f.allRun() && f.even() })
+		n.stop()
+		<-n.done
+		delete(f.replicas, "r9")
+		require.ErrorIs(t, n.err, wire.ErrUndrained)
+		require.ErrorContains(t, n.err, "1 task")
+	})
+}
+
+// An outage of the table longer than the lease stops everything, and everything runs soon
+// after it (A5).
+func TestA5_AnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(3, 12)
+		f.table.SetFaults(func(memory.Call) memory.Fault { return memory.Fault{Lost: true} })
+		time.Sleep(2 * lease)
+		require.Empty(t, f.loads())
+		for _, n := range f.replicas {
+			require.Error(t, n.Ready())
+			require.NoError(t, n.Alive())
+		}
+		f.table.SetFaults(nil)
+		require.Less(t, f.within(2*lease, "all run again", f.allRun), lease/4+time.Second)
+		require.LessOrEqual(t, len(f.log.lines("backend failed")), 3*2, "one line a minute and replica")
+	})
+}
+
+// Each member's own lease counts (A8).
+func TestA8_LeasesMayDiffer(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.want(named(12)...)
+		f.join("short", wire.WithLease(2*time.Second, 200*time.Millisecond))
+		f.join("long", wire.WithLease(time.Minute, 2*time.Second))
+		f.join("r0")
+		f.within(2*lease, "all run", func() bool { return f.allRun() && f.even() })
+		f.kill("short")
+		require.Less(t, f.within(lease, "the tasks of the short lease", f.allRun), 4*time.Second)
+		f.kill("long")
+		took := f.within(2*time.Minute, "the tasks of the long lease", f.allRun)
+		require.InDelta(t, time.Minute, took, float64(10*time.Second))
+	})
+}
+
+// A worker that lives and takes no orders is evicted (A11).
+func TestA11_AWorkerWhoseBeginHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(2, 4)
+		hung := make(chan struct{})
+		defer close(hung)
+		f.join("hung", wire.WithWorker(worker.WithAccept(func(context.Context, string, []byte) error { <-hung; return nil })))
+		time.Sleep(lease)
+		f.within(2*lease, "all run", f.allRun)
+		require.NotEmpty(t, f.log.lines("worker does not take orders"))
+		f.kill("hung")
+	})
+}
+
+// Inputs reach running tasks, and nothing moves (W7).
+func TestAnInputThatChanges(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(2, 4)
+		starts := f.started()
+		tasks := named(4)
+		tasks[1].Input = 7
+		f.want(tasks...)
+		f.within(lease, "restarted in place", func() bool { return f.started() == starts+1 })
+		time.Sleep(lease)
+		require.Equal(t, starts+1, f.started())
+		require.True(t, f.allRun())
+	})
+}
+
+// A leader whose list never changes stays leader.
+func TestIdleLeadersStay(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.want(named(4)...)
+		for i := range 3 {
+			f.joinWith(fmt.Sprint("r", i), wire.Names("t00", "t01", "t02", "t03"))
+		}
+		f.within(lease, "all run", f.allRun)
+		leads := f.leader()
+		epoch := leads.Status().Epoch
+		time.Sleep(10 * lease)
+		require.Same(t, leads, f.leader())
+		require.Equal(t, epoch, leads.Status().Epoch)
+		leads.Kill()
+		<-leads.done
+		delete(f.replicas, leads.name)
+		f.within(2*lease, "all run", f.allRun)
+		epoch = f.leader().Status().Epoch
+		time.Sleep(10 * lease)
+		require.Equal(t, epoch, f.leader().Status().Epoch)
+	})
+}
+
+func TestNeverStuck(t *testing.T) {
+	sources := map[string]func(f *fleet, began time.Time, i int) wire.Source{
+		"answers after two leases": func(f *fleet, began time.Time, _ int) wire.Source {
+			return func(ctx context.Context, tell func([]wire.Task) error) error {
+				select {
+				case <-time.After(time.Until(began.Add(2 * lease))):
+				case <-ctx.Done():
+					return nil
+				}
+				return f.source(ctx, tell)
+			}
+		},
+		"fails at first": func(f *fleet, began time.Time, _ int) wire.Source {
+			return func(ctx context.Context, tell func([]wire.Task) error) error {
+				if time.Since(began) < 2*lease {
+					return errors.New("not yet")
+				}
+				return f.source(ctx, tell)
+			}
+		},
+		"blocks in all but one": func(f *fleet, began time.Time, i int) wire.Source {
+			return func(ctx context.Context, tell func([]wire.Task) error) error {
+				if i != 3 {
+					<-ctx.Done()
+					return nil
+				}
+				select {
+				case <-time.After(time.Until(began.Add(2 * lease))):
+				case <-ctx.Done():
+				}
+				return f.source(ctx, tell)
+			}
+		},
+		"ignores its context": func(f *fleet, began time.Time, _ int) wire.Source {
+			return func(ctx context.Context, tell func([]wire.Task) error) error {
+				time.Sleep(time.Until(began.Add(2 * lease)))
+				return f.source(ctx, tell)
+			}
+		},
+		"lies at first": func(f *fleet, began time.Time, i int) wire.Source {
+			return func(ctx context.Context, tell func([]wire.Task) error) error {
+				lies := [][]wire.Task{nil, named(4), {{}, {Name: "t00", Instances: -7}}, {{Name: "a", Weight: 1}, {Name: "a", Weight: 2}}}
+				if err := tell(lies[i%4]); err != nil {
+					return err
+				}
+				select {
+				case <-time.After(time.Until(began.Add(2 * lease))):
+				case <-ctx.Done():
+					return nil
+				}
+				return f.source(ctx, tell)
+			}
+		},
+		"panics at first": func(f *fleet, began time.Time, _ int) wire.Source {
+			return func(ctx context.Context, tell func([]wire.Task) error) error {
+				if time.Since(began) < 2*lease {
+					panic("not yet")
+				}
+				return f.source(ctx, tell)
+			}
+		},
+	}
+	for name, source := range sources {
+		for _, n := range []int{4, 8, 12, 20} {
+			t.Run(fmt.Sprint(name, " ", n), func(t *testing.T) {
+				t.Parallel()
+				bubble(t, func(_ *testing.T, f *fleet) {
+					f.want(named(40)...)
+					began := time.Now()
+					for i := range n {
+						f.joinWith(fmt.Sprint("r", i), source(f, began, i))
+					}
+					f.within(6*lease, "all run", f.allRun)
+				})
+			})
+		}
+	}
+}
+
+func TestNew_NamesWhatIsWrong(t *testing.T) {
+	work := func(context.Context, string) error { return nil }
+	_, err := wire.New(nil, nil, nil, nil)
+	require.ErrorIs(t, err, wire.ErrInvalid)
+	for _, what := range []string{"backend", "source", "work", "option 1"} {
+		require.ErrorContains(t, err, what)
+	}
+	for what, opt := range map[string]wire.Option{
+		"WithOrchestrator(WithEpoch)":       wire.WithOrchestrator(orchestrator.WithEpoch(7)),
+		"WithOrchestrator(WithGracePeriod)": wire.WithOrchestrator(orchestrator.WithGracePeriod(0)),
+		"WithWorker(WithLease)":             wire.WithWorker(worker.WithLease(time.Minute, time.Second)),
+		"WithWorker(WithCompletion)":        wire.WithWorker(worker.WithCompletion(func(string) {})),
+		"an Option is nil":                  wire.WithOrchestrator(nil),
+		"WithWorker":                        wire.WithWorker(nil),
+		"WithLogger":                        wire.WithLogger(nil),
+		"WithLease":                         wire.WithLease(time.Hour, time.Second),
+		"WithName":                          wire.WithName(""),
+		"WithRole":                          wire.WithRole(9),
+		"WithDrain":                         wire.WithDrain(-1),
+		"WithInterval":                      wire.WithInterval(0),
+		"WithLeading":                       wire.WithLeading(nil),
+		"WithLastResort":                    wire.WithLastResort(nil),
+		"attributes":                        wire.WithAttributes(map[string]string{"a": fmt.Sprintf("%5000d", 1)}),
+	} {
+		_, err := wire.New(memory.New(), wire.Names("a"), work, opt)
+		require.ErrorIs(t, err, wire.ErrInvalid, what)
+		require.ErrorContains(t, err, what)
+	}
+}
+
+func TestServices(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(2, 4)
+		err := f.join("x", wire.WithService("another"))
+		<-err.done
+		delete(f.replicas, "x")
+		require.ErrorIs(t, err.err, wire.ErrForeign)
+		require.ErrorContains(t, err.err, "another")
+		require.True(t, f.allRun())
+		require.NotContains(t, f.loads(), "x")
+	})
+	bubble(t, func(_ *testing.T, f *fleet) { // the other service has died
+		f.settle(1, 4)
+		f.kill("r0")
+		f.join("x", wire.WithService("another"))
+		f.within(4*lease, "all run", f.allRun)
+	})
+}
+
+// A table that is emptied stops nothing, and moves nothing.
+func TestB7_LossesStopNothing(t *testing.T) {
+	for name, lose := range map[string]func(*memory.Table){
+		"emptied":  (*memory.Table).Truncate,
+		"set back": func(table *memory.Table) { table.Restore(table.Save()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, f *fleet) {
+				f.settle(4, 20)
+				time.Sleep(lease)
+				starts := f.started()
+				lose(f.table)
+				time.Sleep(lease / 2)
+				require.Nil(t, f.leader(), "no elections for one lease")
+				f.within(2*lease, "a leader", func() bool { return f.leader() != nil })
+				time.Sleep(2 * lease)
+				require.True(t, f.allRun())
+				require.Equal(t, starts, f.started())
+			})
+		})
+	}
+}

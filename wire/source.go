@@ -1,0 +1,220 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/f8949c05/orchestrator/internal/backoff"
+	"github.com/f8949c05/orchestrator/internal/loglimit"
+	"github.com/f8949c05/orchestrator/internal/panics"
+)
+
+// Source provides the tasks that are wanted. It calls tell with all of them, and again
+// whenever they have changed, until ctx ends; then it returns. It is called from one
+// goroutine, in the process that leads, once in every other candidate, and while the
+// leader's Source does not answer.
+//
+// tell compares the answer with the list in force, which is in the table. Equal rows are
+// one task. A row without a name, with a setting out of range, or of a name with different
+// rows is left out of the comparison: its task stays as it was. If an answer lacks more
+// than half of ten tasks or more, the missing ones stay until every answer of a whole
+// minute has lacked them. tell does not keep the slice, and returns an error only after
+// ctx has ended.
+//
+// If a Source returns before ctx has ended, or panics, it is called again after a pause. A
+// Source that does not return when ctx ends is named in the log, and not waited for. An
+// error of the first call that wraps ErrInvalid ends [Replica.Run].
+type Source func(ctx context.Context, tell func([]Task) error) error
+
+// Names is a Source of tasks that never change.
+func Names(names ...string) Source {
+	tasks := make([]Task, len(names))
+	for i, name := range names {
+		tasks[i].Name = name
+	}
+	return func(ctx context.Context, tell func([]Task) error) error {
+		if err := tell(tasks); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	}
+}
+
+// Poll is a Source that calls f at once and then at the given interval. It returns the
+// error of f, so that the replica logs it and calls the Source again after a pause. A call
+// of f that lasts longer than a lease counts as a failure until it returns. If every is not
+// above 0, or f is nil, Poll returns nil, which is an error of [New].
+func Poll(every time.Duration, f func(context.Context) ([]Task, error)) Source {
+	if every <= 0 || f == nil {
+		return nil
+	}
+	return func(ctx context.Context, tell func([]Task) error) error {
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		called, _ := ctx.Value(pollKey{}).(func())
+		for ctx.Err() == nil {
+			if called != nil {
+				called()
+			}
+			tasks, err := f(ctx)
+			if err == nil {
+				err = tell(tasks)
+			}
+			if err != nil {
+				return err
+			}
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	}
+}
+
+// pollKey is the key of the function with which Poll says that a call begins.
+type pollKey struct{}
+
+var (
+	errReturned = errors.New("it returned before its context ended: return when ctx ends, or use Names or Poll")
+	errSlow     = errors.New("it has not answered for a lease")
+)
+
+// sourceRunner calls a Source while it is wanted.
+type sourceRunner struct {
+	source Source
+	lease  time.Duration
+	log    *slog.Logger
+	wake   func()
+	warned loglimit.Limiter
+
+	mu      sync.Mutex
+	cancel  context.CancelFunc // nil: it does not run
+	life    uint64             // of the present run; earlier ones change nothing
+	answers uint64             // since the run began
+	last    []Task
+	failing time.Time // since when; zero: it is not
+	invalid error     // that ends Run
+	tried   bool      // the call at the start was answered
+	told    bool      // errReturned was logged
+}
+
+// run starts the Source, or stops it.
+func (s *sourceRunner) run(ctx context.Context, wanted bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case wanted && s.cancel == nil:
+		ctx, s.cancel = context.WithCancel(ctx)
+		s.life++
+		life, done := s.life, make(chan struct{})
+		go func() {
+			defer close(done)
+			s.feed(ctx, life)
+		}()
+		context.AfterFunc(ctx, func() {
+			select {
+			case <-done:
+			case <-time.After(s.lease):
+				s.log.Error("source has not returned, it must watch its context")
+			}
+		})
+	case !wanted && s.cancel != nil:
+		s.cancel()
+		s.cancel, s.answers, s.last, s.failing = nil, 0, nil, time.Time{}
+		s.life++
+	}
+}
+
+// feed calls the Source until ctx ends.
+func (s *sourceRunner) feed(ctx context.Context, life uint64) {
+	retry := backoff.Backoff{First: 100 * time.Millisecond, Longest: s.lease}
+	slow := time.AfterFunc(s.lease, func() { s.fail(errSlow, life) })
+	defer slow.Stop()
+	for ctx.Err() == nil {
+		slow.Reset(s.lease)
+		began := time.Now()
+		err := s.call(context.WithValue(ctx, pollKey{}, func() { slow.Reset(s.lease) }), slow, life)
+		if ctx.Err() != nil {
+			return
+		}
+		s.fail(err, life)
+		if time.Since(began) > s.lease {
+			retry.Reset()
+		}
+		retry.Wait(ctx)
+	}
+}
+
+// call calls the Source once. An answer stops slow.
+func (s *sourceRunner) call(ctx context.Context, slow *time.Timer, life uint64) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = panics.Error(p)
+		}
+	}()
+	err = s.source(ctx, func(tasks []Task) error {
+		slow.Stop()
+		return s.tell(ctx, tasks, life)
+	})
+	return cmp.Or(err, errReturned)
+}
+
+// tell records an answer.
+func (s *sourceRunner) tell(ctx context.Context, tasks []Task, life uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if life != s.life || ctx.Err() != nil {
+		return context.Canceled
+	}
+	s.answers++
+	s.last, s.failing, s.tried = slices.Clone(tasks), time.Time{}, true
+	s.wake()
+	return nil
+}
+
+// fail records that the Source has returned, or takes too long.
+func (s *sourceRunner) fail(err error, life uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if life != s.life {
+		return
+	}
+	if !s.tried && errors.Is(err, ErrInvalid) {
+		s.invalid = fmt.Errorf("source: %w", err)
+	}
+	if s.failing.IsZero() {
+		s.failing = time.Now()
+	}
+	defer s.wake()
+	if errors.Is(err, errReturned) && s.told {
+		return
+	}
+	s.told = s.told || errors.Is(err, errReturned)
+	if omitted, ok := s.warned.Take(time.Now(), ""); ok {
+		s.log.Warn("source failed, tasks stay as they are", "err", err, loglimit.Omitted(omitted))
+	}
+}
+
+// answered reports whether the Source runs, has answered, and has not been failing for two
+// leases since.
+func (s *sourceRunner) answered(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cancel != nil && s.answers > 0 && (s.failing.IsZero() || now.Sub(s.failing) < 2*s.lease)
+}
+
+// state returns the last answer and its number, whether the Source has answered once in this
+// process, and the error that ends Run.
+func (s *sourceRunner) state() (tasks []Task, n uint64, tried bool, invalid error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last, s.answers, s.tried, s.invalid
+}

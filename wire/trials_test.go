@@ -1,0 +1,241 @@
+package wire_test
+
+// What happened in trials of the first edition, with the values seen there (R-…).
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/wire"
+	"github.com/f8949c05/orchestrator/wire/memory"
+)
+
+// A second row with the same id, while there are three replicas with four tasks each.
+func TestRa_TwoRowsOfOneName(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(3, 12)
+		tasks := append(named(12), wire.Task{Name: "t03", Weight: 7}, wire.Task{Name: "new"}, wire.Task{Name: "new"})
+		f.want(tasks...)
+		f.within(lease, "the new task runs", func() bool { return f.copiesOf("new") == 1 })
+		require.Equal(t, 1, f.copiesOf("t03"), "it stays as it was")
+		require.Contains(t, f.leader().Status().BadRows, "t03")
+		require.Len(t, f.log.lines("source has bad rows"), 1)
+		f.kill(f.leader().name)
+		f.within(2*lease, "a new leader knows the list", func() bool {
+			return f.leader() != nil && f.copiesOf("new") == 1 && f.copiesOf("t03") == 1 && f.total() == 13
+		})
+		require.NoError(t, f.leave(f.leader().name), "a drain needs no Source")
+		f.within(time.Second, "all run", func() bool { return f.total() == 13 })
+	})
+}
+
+// A Source that tells 10 of 100 tasks once.
+func TestRb_ASourceThatForgets(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(4, 100)
+		f.want(named(10)...)
+		time.Sleep(55 * time.Second)
+		require.Equal(t, 100, f.total())
+		require.Len(t, f.log.lines("source lacks most tasks"), 1)
+		f.want(named(100)...)
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, 100, f.total())
+		f.want(named(10)...)
+		f.within(65*time.Second, "the brake ends", func() bool { return f.total() == 10 })
+		require.NotEmpty(t, f.log.lines("brake on missing tasks ended"))
+	})
+}
+
+// A task that ignores its context, and SIGTERM: the task is named, and the last resort is
+// called at the end of the lease.
+func TestRj_ATaskThatIgnoresItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(2, 4)
+		f.mu.Lock()
+		f.stubborn = map[string]time.Duration{"r9": time.Hour}
+		f.mu.Unlock()
+		var mu sync.Mutex
+		var named []string
+		n := f.join("r9", wire.WithDrain(5*time.Second), wire.WithLastResort(func(tasks []string) {
+			mu.Lock()
+			defer mu.Unlock()
+			named = append(named, tasks...)
+		}))
+		f.within(lease, "r9 has a task", func() bool { return f.loads()["r9"] > 0 })
+		began := time.Now()
+		n.stop()
+		last := func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(named) > 0
+		}
+		for !last() {
+			time.Sleep(time.Second)
+			require.Less(t, time.Since(began), 5*time.Second+lease)
+		}
+		require.Len(t, f.log.lines("tasks do not stop"), 1)
+		require.Contains(t, f.log.lines("tasks do not stop")[0], named[0])
+		delete(f.replicas, "r9")
+		time.Sleep(time.Hour) // the test's last resort does not end the process
+		<-n.done
+		require.Error(t, n.err)
+	})
+}
+
+// Tasks that need a label nobody has, and a Source that blocks on a single replica.
+func TestRl_OneLineEach(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.want(wire.Task{Name: "picky", Requires: []string{"gpu"}}, wire.Task{Name: "plain"})
+		f.join("r0")
+		time.Sleep(50 * time.Second)
+		require.Equal(t, 1, f.total())
+		require.Len(t, f.log.lines("task has no place on any replica"), 1)
+		require.Contains(t, f.log.lines("task has no place on any replica")[0], "picky")
+	})
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.joinWith("r0", func(ctx context.Context, _ func([]wire.Task) error) error {
+			<-ctx.Done()
+			return nil
+		})
+		time.Sleep(50 * time.Second)
+		require.Len(t, f.log.lines("source failed"), 1)
+		require.Contains(t, f.log.lines("source failed")[0], "has not answered for a lease")
+	})
+}
+
+// A Source that tells once and returns is told once what to do instead.
+func TestRm_ASourceThatReturns(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.want(named(4)...)
+		f.joinWith("r0", func(_ context.Context, tell func([]wire.Task) error) error { return tell(named(4)) })
+		f.within(lease, "all run", f.allRun)
+		time.Sleep(10 * time.Minute)
+		require.True(t, f.allRun())
+		require.Len(t, f.log.lines("return when ctx ends, or use Names or Poll"), 1)
+		require.Len(t, f.log.lines("level=WARN"), 1)
+	})
+}
+
+// A Source that ignores its context is named, and not waited for.
+func TestASourceThatIgnoresItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		release := make(chan struct{})
+		f.want(named(4)...)
+		f.joinWith("r0", func(_ context.Context, tell func([]wire.Task) error) error {
+			err := tell(named(4))
+			<-release
+			return err
+		})
+		f.within(lease, "all run", f.allRun)
+		began := time.Now()
+		require.NoError(t, f.leave("r0"))
+		require.Less(t, time.Since(began), 3*time.Second)
+		time.Sleep(2 * lease)
+		require.Len(t, f.log.lines("source has not returned, it must watch its context"), 1)
+		close(release)
+	})
+}
+
+// Poll calls at an interval. A failure and a call that lasts too long are failures of the
+// Source, so that another candidate leads.
+func TestPoll(t *testing.T) {
+	work := func(context.Context, string) error { return nil }
+	for _, source := range []wire.Source{wire.Poll(0, nil), wire.Poll(time.Second, nil), wire.Poll(-1, func(context.Context) ([]wire.Task, error) { return nil, nil })} {
+		_, err := wire.New(memory.New(), source, work)
+		require.ErrorIs(t, err, wire.ErrInvalid)
+		require.ErrorContains(t, err, "Poll")
+	}
+	for name, trouble := range map[string]func(ctx context.Context) ([]wire.Task, error){
+		"fails": func(context.Context) ([]wire.Task, error) { return nil, errors.New("no") },
+		"hangs": func(ctx context.Context) ([]wire.Task, error) { <-ctx.Done(); return nil, ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(_ *testing.T, f *fleet) {
+				f.want(named(4)...)
+				began := time.Now()
+				poll := func(bad time.Duration) wire.Source {
+					return wire.Poll(time.Second, func(ctx context.Context) ([]wire.Task, error) {
+						if bad > 0 && time.Since(began) > bad {
+							return trouble(ctx)
+						}
+						return named(4), nil
+					})
+				}
+				first := f.joinWith("r0", poll(lease))
+				f.within(lease, "all run", f.allRun)
+				f.joinWith("r1", poll(0))
+				f.joinWith("r2", poll(0))
+				f.within(6*lease, "another leads", func() bool { return f.leader() != nil && f.leader() != first })
+				f.within(lease, "all run", f.allRun)
+			})
+		})
+	}
+}
+
+// An error of the first call that wraps ErrInvalid ends Run.
+func TestASourceThatIsInvalid(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		n := f.joinWith("r0", func(context.Context, func([]wire.Task) error) error {
+			return fmt.Errorf("%w: no column id", wire.ErrInvalid)
+		})
+		<-n.done
+		delete(f.replicas, "r0")
+		require.ErrorIs(t, n.err, wire.ErrInvalid)
+		require.ErrorContains(t, n.err, "no column id")
+	})
+}
+
+// Run needs no first lease of waiting, and logs about five lines in a life.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log logs
+		ctx, cancel := context.WithCancel(t.Context())
+		began, done, ran := time.Now(), make(chan error, 1), make(chan string, 1)
+		go func() {
+			done <- wire.Run(ctx, memory.New(), wire.Names("one"), func(ctx context.Context, task string) error {
+				ran <- task
+				<-ctx.Done()
+				return nil
+			}, wire.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		}()
+		require.Equal(t, "one", <-ran)
+		require.Less(t, time.Since(began), 100*time.Millisecond)
+		time.Sleep(10 * time.Minute)
+		cancel()
+		require.NoError(t, <-done)
+		require.Empty(t, log.lines("level=WARN"))
+		require.LessOrEqual(t, len(log.lines("level=INFO")), 6, "%q", log.lines(""))
+	})
+}
+
+// WithLeading is called before a leadership's first term, and its result after the last one.
+func TestWithLeading(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		var mu sync.Mutex
+		var calls []string
+		add := func(text string) {
+			mu.Lock()
+			defer mu.Unlock()
+			calls = append(calls, text)
+		}
+		f.want(named(2)...)
+		f.join("r0", wire.WithLeading(func(o *orchestrator.Orchestrator[wire.WorkerID, string]) func() {
+			add(fmt.Sprint("leads ", o.Last() == nil))
+			return func() { add(fmt.Sprint("stops ", o.Last() == nil)) }
+		}))
+		f.within(lease, "all run", f.allRun)
+		f.table.Truncate()
+		time.Sleep(3 * lease)
+		require.NoError(t, f.leave("r0"))
+		require.Equal(t, []string{"leads true", "stops false", "leads true", "stops false"}, calls)
+	})
+}
