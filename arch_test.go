@@ -82,9 +82,10 @@ var mayImport = map[string]string{
 	"replica/postgres":    "std . replica internal/backoff github.com/jackc/pgx",
 	"replica/replicatest": "std . replica", // linked into the tests of users: no test library
 
-	"wire":        "std . worker internal/backoff internal/loglimit internal/panics",
-	"wire/memory": "std . wire",
-	"wire/model":  "std",
+	"wire":          "std . worker internal/backoff internal/loglimit internal/panics",
+	"wire/memory":   "std . wire",
+	"wire/wiretest": "std . wire", // linked into the tests of users: no test library
+	"wire/model":    "std",
 
 	// Programs.
 	"cmd/orchctl":             "std . dashboard/api history",
