@@ -127,7 +127,8 @@ func TestCostsOfDoingNothing(t *testing.T) {
 				require.Zero(t, c.shown, "nothing has changed")
 				require.LessOrEqual(t, c.syncs, 13*10*n)
 				require.LessOrEqual(t, c.reads, 13*10*n)
-				require.LessOrEqual(t, c.full, 3*(2*n+2*int64(tasks)), "the leader's, once a minute")
+				minutes := int64(10 * lease / time.Minute)
+				require.LessOrEqual(t, c.full, (minutes+1)*(2*n+2*int64(tasks)), "the leader's, once a minute")
 			})
 		})
 	}

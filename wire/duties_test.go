@@ -199,3 +199,14 @@ func TestA11_ActingIsHandingOver(t *testing.T) {
 	require.Zero(t, d.overdue(running("a"), at(3*lease)))
 	require.Equal(t, time.Second, d.overdue(running("a"), at(3*lease+time.Second)))
 }
+
+// The orders of another order record are not those of the former one.
+func TestO9_AnotherOrderRecord(t *testing.T) {
+	d := newDuties(true)
+	order := Order{Member: 1, Task: "a", Version: 101, Epoch: 100}
+	d.read(&View{Server: "s", Reading: "r", Full: true, Orders: []Order{order}, OrderCount: 1}, 1)
+	d.accept(nil, 100, true)
+	d.read(&View{Server: "s", Reading: "q", OrderCount: 1}, 1)
+	require.Equal(t, []string{"a"}, d.report(running("a")).Also, "its order is gone")
+	require.True(t, d.incomplete)
+}

@@ -260,6 +260,7 @@ func (l *loop) sync(ctx context.Context) error {
 	}
 	switch {
 	case v.Server != u.Server: // it did nothing but read (B7)
+		err = errors.New("sync: the table is another one than the last View showed")
 	case v.Beats[u.Self] != u.Member.Heartbeat:
 		l.published, err = nil, fmt.Errorf("sync: the table shows heartbeat %d of this member, %d was written", v.Beats[u.Self], u.Member.Heartbeat)
 	case v.Stored != expected:

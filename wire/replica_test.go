@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -80,7 +81,7 @@ func TestA6_Leaving(t *testing.T) {
 			for name := range f.replicas {
 				began := time.Now()
 				require.NoError(t, f.leave(name))
-				require.Less(t, time.Since(began), 2*time.Second, "the last stops at once")
+				require.Less(t, time.Since(began), lease/12+time.Second, "who has campaigned waits a heartbeat for the next time")
 				break
 			}
 		}
@@ -339,4 +340,75 @@ func TestB7_LossesStopNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A Sync that finds another Server renews no lease (B7).
+func TestB7_ASyncOfAnotherServerRenewsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(2, 4)
+		f.table.SetFaults(func(c memory.Call) memory.Fault {
+			if c.Heartbeat > 0 {
+				f.table.Truncate()
+			}
+			return memory.Fault{}
+		})
+		time.Sleep(lease)
+		require.Empty(t, f.loads())
+		f.table.SetFaults(nil)
+		f.within(4*lease, "all run", f.allRun)
+	})
+}
+
+// A report whose Sync had no answer is sent again (O2).
+func TestO2_AReportWithoutAnAnswerIsSentAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.backend = &meddler{Table: f.table, sync: func(b *meddler, ctx context.Context, u wire.Update) (wire.View, error) {
+			if u.Report != nil && u.Report.Applied > 0 && !b.done[u.Self] {
+				b.done[u.Self] = true
+				return wire.View{}, errors.New("lost")
+			}
+			return b.Table.Sync(ctx, u)
+		}, done: make(map[uint64]bool)}
+		f.settle(2, 4)
+		time.Sleep(lease)
+		v, err := f.table.Read(t.Context(), wire.Query{Follow: true})
+		require.NoError(t, err)
+		for _, o := range v.Orders {
+			require.GreaterOrEqual(t, v.Reports[o.Member].Applied, o.Version)
+		}
+	})
+}
+
+// A batch that is refused after a Sync with it had no answer may be in the table (B5).
+func TestB5_ARefusalAfterNoAnswerIsNotCertain(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		tries := 0
+		f.backend = &meddler{Table: f.table, sync: func(b *meddler, ctx context.Context, u wire.Update) (wire.View, error) {
+			if u.Batch == nil || len(u.Batch.Orders) == 0 || tries == 2 {
+				return b.Table.Sync(ctx, u)
+			}
+			if tries++; tries == 2 {
+				return wire.View{}, fmt.Errorf("%w: no", orchestrator.ErrRejected)
+			}
+			_, _ = b.Table.Sync(ctx, u)
+			return wire.View{}, errors.New("no answer")
+		}}
+		f.settle(2, 4)
+		require.Len(t, f.log.lines("the backend refuses a batch that it may have written"), 1)
+		require.Equal(t, 4, f.total())
+	})
+}
+
+// meddler is a table whose Sync is replaced.
+type meddler struct {
+	*memory.Table
+	mu   sync.Mutex
+	sync func(b *meddler, ctx context.Context, u wire.Update) (wire.View, error)
+	done map[uint64]bool
+}
+
+func (b *meddler) Sync(ctx context.Context, u wire.Update) (wire.View, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sync(b, ctx, u)
 }

@@ -106,7 +106,7 @@ func TestRl_OneLineEach(t *testing.T) {
 			<-ctx.Done()
 			return nil
 		})
-		time.Sleep(50 * time.Second)
+		time.Sleep(lease + lease/2)
 		require.Len(t, f.log.lines("source failed"), 1)
 		require.Contains(t, f.log.lines("source failed")[0], "has not answered for a lease")
 	})
