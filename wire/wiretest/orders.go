@@ -101,10 +101,11 @@ func testLostOrders(k *kit) {
 	a.batch(wire.Order{Member: b.self.ID, Task: "t"}, wire.Order{Member: b.self.ID, Task: "u"})
 	was := b.read(nil)
 	b.report(wire.Report{Applied: a.version})
+	c := k.joined()
 	k.store.Drop(b.self.ID)
 	if !a.piecewise {
-		v := b.sync(nil)
-		k.true(v.Server != was.Server && !v.Confirmed, "the orders of a member are gone, and the Server is the same (B7)")
+		v := c.sync(func(u *wire.Update) { u.Campaign = c.last.Epoch + 1<<33 })
+		k.true(v.Server != was.Server && !v.Confirmed, "the orders of a member are gone, and the Server after a campaign is the same (B7)")
 		return
 	}
 	k.true(was.Reading != "", "Reading is empty")
@@ -131,6 +132,9 @@ func testClaim(k *kit) {
 	k.true(orderOf(c.last, b.self.ID, "t") != nil, "the claim has lost an order")
 	late := a.batch(wire.Order{Member: b.self.ID, Task: "t", Stop: true})
 	k.true(!orderOf(late, b.self.ID, "t").Stop, "a deposed leader has replaced an order after the claim")
+	d := k.joined() // its order record was created after the claim
+	a.batch(wire.Order{Member: d.self.ID, Task: "t"})
+	k.true(orderOf(c.read(nil), d.self.ID, "t") == nil, "a deposed leader has written an order for a new member")
 	c.batch(wire.Order{Member: b.self.ID, Task: "u"})
 	k.true(orderOf(b.read(nil), b.self.ID, "u") != nil, "the new leader cannot write")
 }
