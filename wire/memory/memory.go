@@ -88,7 +88,8 @@ var (
 	_ wire.Waiter    = (*Table)(nil)
 	_ wire.Describer = (*Table)(nil)
 
-	errTorn = errors.New("the table was replaced during the call")
+	errTorn     = errors.New("the table was replaced during the call")
+	errConflict = errors.New("an order record has a later writer")
 )
 
 // New returns an empty table that writes a batch in one step (O4).
@@ -155,6 +156,9 @@ func (t *Table) sync(u wire.Update, between func()) (wire.View, error) {
 			return wire.View{}, errTorn
 		}
 		if !t.mayWrite(&u, piece) {
+			if t.piecewise && s.leader == u.Self && s.Epoch == piece.Epoch {
+				return wire.View{}, errConflict // the leader must not take it for written
+			}
 			break
 		}
 		s.revision++
@@ -450,7 +454,7 @@ func (t *Table) read(q wire.Query, between func()) (wire.View, error) {
 	if s.revision < t.acked[q.Self].revision {
 		return wire.View{}, fmt.Errorf("read of %d: the table is older than what it has shown", q.Self)
 	}
-	if t.piecewise && q.Follow && q.Since == "" && q.Self == s.leader {
+	if t.piecewise && q.Follow && q.Since == "" && q.Self == s.leader && s.Epoch < wire.MaxEpoch {
 		for _, id := range slices.Sorted(maps.Keys(s.Members)) {
 			if g := s.guards[id]; g.epoch < s.Epoch {
 				s.guards[id] = guard{g.reading, s.Epoch, s.Epoch}
