@@ -67,7 +67,7 @@ func metered(t *testing.T, replicas, tasks int, test func(t *testing.T, f *fleet
 		m := &meter{Table: f.table}
 		f.log.level = 100
 		f.backend = m
-		f.table.SetFaults(func(memory.Call) memory.Fault { return memory.Fault{After: 5 * time.Millisecond} })
+		f.table.SetFaults(func(wire.Update) memory.Fault { return memory.Fault{After: 5 * time.Millisecond} })
 		f.settle(replicas, tasks)
 		time.Sleep(2 * lease)
 		m.reset()

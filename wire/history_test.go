@@ -196,44 +196,42 @@ func (h *history) edit() {
 	kind := h.r.IntN(7)
 	h.note("edit %d", kind)
 	h.table.Edit(func(r *memory.Records) {
-		ids := slices.Sorted(maps.Keys(r.Members))
+		ids := slices.DeleteFunc(slices.Sorted(maps.Keys(r.Members)), func(id uint64) bool { return r.Members[id].Record.ID == 0 })
 		if len(ids) == 0 {
 			return
 		}
-		id := ids[h.r.IntN(len(ids))]
+		m := r.Members[ids[h.r.IntN(len(ids))]]
 		switch kind {
 		case 0:
-			delete(r.Members, id)
+			m.Record = wire.Member{}
 		case 1:
-			delete(r.Reports, id)
+			m.Report = nil
 		case 2:
-			for task := range r.Orders[id] {
-				delete(r.Orders[id], task)
+			for task := range m.Orders {
+				delete(m.Orders, task)
 				break
 			}
 		case 3:
-			report := r.Reports[id]
-			report.Applied = wire.MaxSeen + h.r.Uint64N(1000)
-			r.Reports[id] = report
+			m.Report = &wire.Report{Applied: wire.MaxSeen + h.r.Uint64N(1000)}
 		case 4:
 			r.Epoch = wire.MaxEpoch + 7
 		case 5:
 			clear(r.Tasks)
 		case 6:
-			delete(r.Orders, id)
+			clear(m.Orders)
 		}
 	})
 }
 
 // fault chooses what happens to a call.
-func (h *history) fault(c memory.Call) memory.Fault {
+func (h *history) fault(u wire.Update) memory.Fault {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if c.Name != "" {
-		h.ids[c.Self] = c.Name
+	if u.Member.Name != "" {
+		h.ids[u.Self] = u.Member.Name
 	}
-	if h.cut[h.ids[c.Self]] {
-		return memory.Fault{Lost: true}
+	if h.cut[h.ids[u.Self]] {
+		return memory.Fault{Err: memory.ErrInjected}
 	}
 	d := func(most time.Duration) time.Duration { return time.Duration(1 + h.dice.Int64N(int64(most))) }
 	f := memory.Fault{Before: d(5 * time.Millisecond), After: d(5 * time.Millisecond), Between: d(2 * time.Millisecond)}
@@ -242,11 +240,11 @@ func (h *history) fault(c memory.Call) memory.Fault {
 	}
 	switch h.dice.IntN(8) {
 	case 0:
-		f.Lost = true
+		f.Err = memory.ErrInjected
 	case 1:
-		f.Unanswered = true
+		f.After = time.Hour
 	case 2:
-		f.Late = d(2 * lease)
+		f.Err, f.Again = memory.ErrInjected, d(2*lease)
 	case 3:
 		f.Again = d(2 * lease)
 	case 4:
@@ -254,7 +252,7 @@ func (h *history) fault(c memory.Call) memory.Fault {
 	case 5:
 		f.After = d(lease / 2)
 	case 6:
-		f.Refused = true
+		f.Err = orchestrator.ErrRejected
 	case 7:
 		f.Between = d(lease / 8)
 	}

@@ -110,7 +110,7 @@ func TestA6_Undrained(t *testing.T) {
 func TestA5_AnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		f.settle(3, 12)
-		f.table.SetFaults(func(memory.Call) memory.Fault { return memory.Fault{Lost: true} })
+		f.table.SetFaults(func(wire.Update) memory.Fault { return memory.Fault{Err: memory.ErrInjected} })
 		time.Sleep(2 * lease)
 		require.Empty(t, f.loads())
 		for _, n := range f.replicas {
@@ -346,8 +346,8 @@ func TestB7_LossesStopNothing(t *testing.T) {
 func TestB7_ASyncOfAnotherServerRenewsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		f.settle(2, 4)
-		f.table.SetFaults(func(c memory.Call) memory.Fault {
-			if c.Heartbeat > 0 {
+		f.table.SetFaults(func(u wire.Update) memory.Fault {
+			if u.Member.Heartbeat > 0 {
 				f.table.Truncate()
 			}
 			return memory.Fault{}

@@ -3,23 +3,14 @@ package memory
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"time"
 
-	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/internal/backoff"
 	"github.com/f8949c05/orchestrator/wire"
 )
 
-// ErrInjected is wrapped by the errors that faults make up.
+// ErrInjected is for faults: the call is lost.
 var ErrInjected = errors.New("injected fault")
-
-// Call describes a call for which a fault is chosen.
-type Call struct {
-	Self      uint64
-	Name      string // of the member; empty for a Read
-	Heartbeat uint64 // 0 for a Read
-}
 
 // Fault is what happens to a call. The zero Fault is none.
 type Fault struct {
@@ -28,19 +19,16 @@ type Fault struct {
 	Before, After time.Duration
 	// Between is how long other calls may pass between two steps of a piecewise table.
 	Between time.Duration
-	// Lost: the call does not reach the table. Refused: so, and the error says it.
-	Lost, Refused bool
-	// Unanswered: the caller waits until its context ends.
-	Unanswered bool
-	// Late: the call reaches the table this long after its caller was told that it failed.
-	Late time.Duration
-	// Again: the call reaches the table once more after this time.
+	// Err: the call fails with it, and does not reach the table.
+	Err error
+	// Again: the call reaches the table this long after it would have, also if it has not
+	// failed.
 	Again time.Duration
 }
 
-// SetFaults sets the function that chooses the fault of each call; nil: none. It is called
-// from many goroutines.
-func (t *Table) SetFaults(f func(Call) Fault) {
+// SetFaults sets the function that chooses the fault of each call; nil: none. Of a Read it
+// is given the Query. It is called from many goroutines.
+func (t *Table) SetFaults(f func(wire.Update) Fault) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.faults = f
@@ -49,63 +37,48 @@ func (t *Table) SetFaults(f func(Call) Fault) {
 // Sync is that of wire.Backend, with faults.
 func (t *Table) Sync(ctx context.Context, u wire.Update) (wire.View, error) {
 	u.Member.Settings = u.Member.Settings.Normalized()
-	c := Call{u.Self, u.Member.Name, u.Member.Heartbeat}
-	return t.call(ctx, c, func(between func()) (wire.View, error) { return t.sync(u, between) })
+	return t.call(ctx, u, func(between func()) (wire.View, error) { return t.sync(u, between) })
 }
 
 // Read is that of wire.Backend, with faults.
 func (t *Table) Read(ctx context.Context, q wire.Query) (wire.View, error) {
-	return t.call(ctx, Call{Self: q.Self}, func(between func()) (wire.View, error) { return t.read(q, between) })
+	return t.call(ctx, wire.Update{Query: q}, func(between func()) (wire.View, error) { return t.read(q, between) })
 }
 
-func (t *Table) call(ctx context.Context, c Call, do func(between func()) (wire.View, error)) (wire.View, error) {
+func (t *Table) call(ctx context.Context, u wire.Update, do func(between func()) (wire.View, error)) (wire.View, error) {
 	t.mu.Lock()
 	choose := t.faults
 	t.mu.Unlock()
 	var f Fault
 	if choose != nil {
-		f = choose(c)
+		f = choose(u)
 	}
-	between := func() { _ = pause(context.Background(), f.Between) }
-	if err := pause(ctx, f.Before); err != nil {
-		return wire.View{}, err
+	between := func() {
+		if t.piecewise {
+			t.mu.Unlock()
+			backoff.Sleep(context.Background(), f.Between)
+			t.mu.Lock()
+		}
 	}
-	switch {
-	case f.Refused:
-		return wire.View{}, fmt.Errorf("%w: %w", ErrInjected, orchestrator.ErrRejected)
-	case f.Late > 0:
-		time.AfterFunc(f.Late, func() { _, _ = do(between) })
-		return wire.View{}, fmt.Errorf("%w: late", ErrInjected)
-	case f.Lost:
-		return wire.View{}, fmt.Errorf("%w: lost", ErrInjected)
+	reach := func() (wire.View, error) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return do(between)
 	}
-	v, err := do(between)
-	if f.Again > 0 {
-		time.AfterFunc(f.Again, func() { _, _ = do(between) })
-	}
-	if f.Unanswered {
-		<-ctx.Done()
+	if !backoff.Sleep(ctx, f.Before) {
 		return wire.View{}, context.Cause(ctx)
 	}
-	if gone := pause(ctx, f.After); gone != nil {
-		return wire.View{}, gone
+	if f.Again > 0 {
+		time.AfterFunc(f.Again, func() { _, _ = reach() })
+	}
+	if f.Err != nil {
+		return wire.View{}, f.Err
+	}
+	v, err := reach()
+	if !backoff.Sleep(ctx, f.After) {
+		return wire.View{}, context.Cause(ctx)
 	}
 	return v, err
-}
-
-// pause waits, and returns the cause if ctx ends first or has ended.
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return context.Cause(ctx)
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // Saved is a copy of a table.
@@ -139,25 +112,13 @@ func (t *Table) Edit(f func(*Records)) {
 	t.replace(func(s *state) {
 		s.revision++
 		f(&s.Records)
-		for id, m := range s.Members {
-			s.at[key{member: id}] = s.revision
-			s.see(m.Epoch, wire.MaxSeen)
-		}
-		for id, r := range s.Reports {
-			s.at[key{member: id, report: true}] = s.revision
-			s.see(r.Applied, wire.MaxSeen)
-		}
-		for id, orders := range s.Orders {
-			for task, o := range orders {
-				s.at[key{member: id, task: task}] = s.revision
-				s.see(o.Version, wire.MaxEpoch)
+		for _, m := range s.Members {
+			m.at, m.reportedAt = s.revision, s.revision
+			for task, o := range m.Orders {
+				m.Orders[task] = Order{o.Order, s.revision}
 			}
-		}
-		maps.DeleteFunc(s.stored, func(id uint64, _ receipt) bool { _, ok := s.Reports[id]; return !ok })
-		for id := range s.guards {
-			if n := s.toRun(id); t.piecewise && n != s.counts[id] {
-				delete(s.guards, id)
-				s.counts[id] = n
+			if n := m.count(); t.piecewise && n != m.toRun {
+				m.toRun, m.reading, m.epoch, m.version = n, "", 0, 0
 			}
 		}
 	})

@@ -101,8 +101,8 @@ func TestB7_SignsOfALoss(t *testing.T) {
 		"restored":         func(table *memory.Table) { table.Restore(table.Save()) },
 		"an epoch":         func(table *memory.Table) { table.Edit(func(r *memory.Records) { r.Epoch = wire.MaxEpoch }) },
 		"a lease":          func(table *memory.Table) { table.Edit(func(r *memory.Records) { r.Lease = time.Hour }) },
-		"the own record":   func(table *memory.Table) { table.Edit(func(r *memory.Records) { delete(r.Members, 1) }) },
-		"an order is gone": func(table *memory.Table) { table.Edit(func(r *memory.Records) { delete(r.Orders[1], "t") }) },
+		"the own record":   func(table *memory.Table) { table.Edit(func(r *memory.Records) { r.Members[1].Record = wire.Member{} }) },
+		"an order is gone": func(table *memory.Table) { table.Edit(func(r *memory.Records) { delete(r.Members[1].Orders, "t") }) },
 	} {
 		table, sync := joined(t)
 		v, _ := sync(func(u *wire.Update) { u.Campaign = 1 << 40 })
@@ -129,7 +129,7 @@ func TestFaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table, sync := joined(t)
 		fault := memory.Fault{}
-		table.SetFaults(func(memory.Call) memory.Fault { return fault })
+		table.SetFaults(func(wire.Update) memory.Fault { return fault })
 		shown := func() string {
 			v, err := table.Read(t.Context(), wire.Query{Self: 2})
 			require.NoError(t, err)
@@ -141,10 +141,10 @@ func TestFaults(t *testing.T) {
 			fault = memory.Fault{}
 			return err
 		}
-		require.ErrorIs(t, try(memory.Fault{Lost: true}, "lost"), memory.ErrInjected)
-		require.ErrorIs(t, try(memory.Fault{Refused: true}, "refused"), orchestrator.ErrRejected)
+		require.ErrorIs(t, try(memory.Fault{Err: memory.ErrInjected}, "lost"), memory.ErrInjected)
+		require.ErrorIs(t, try(memory.Fault{Err: orchestrator.ErrRejected}, "refused"), orchestrator.ErrRejected)
 		require.Equal(t, "a\xff\x00b", shown())
-		require.ErrorIs(t, try(memory.Fault{Late: time.Second}, "late"), memory.ErrInjected)
+		require.ErrorIs(t, try(memory.Fault{Err: memory.ErrInjected, Again: time.Second}, "late"), memory.ErrInjected)
 		require.Equal(t, "a\xff\x00b", shown())
 		time.Sleep(2 * time.Second)
 		require.Equal(t, "late", shown())
@@ -153,7 +153,7 @@ func TestFaults(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		require.Equal(t, "newer", shown(), "the repeated call only reads")
 
-		fault = memory.Fault{Unanswered: true}
+		fault = memory.Fault{After: time.Hour}
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("enough"))
 		defer cancel()
 		_, err := table.Read(ctx, wire.Query{Self: 2})

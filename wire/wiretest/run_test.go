@@ -13,7 +13,7 @@ func store(table *memory.Table, b wire.Backend) wiretest.Store {
 	return wiretest.Store{
 		Open:     func() wire.Backend { return b },
 		Recreate: table.Truncate,
-		Drop:     func(id uint64) { table.Edit(func(r *memory.Records) { delete(r.Orders, id) }) },
+		Drop:     func(id uint64) { table.Edit(func(r *memory.Records) { clear(r.Members[id].Orders) }) },
 	}
 }
 
