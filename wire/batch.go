@@ -3,58 +3,36 @@ package wire
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 )
 
-// before is an order of a batch as it was before the batch.
-type before struct {
-	*entry
-	was  Order
-	sent uint64
-}
-
-// next returns the batch to write: the one without an answer again, or what has changed;
-// nil if there is nothing, or the leader must stop.
-func (d *dispatch) next() *Batch {
+// next returns the batch to write: the one without an answer again, or what has changed and
+// the members to evict; nil if there is nothing, or the leader must stop.
+func (d *dispatch) next(evict map[uint64]uint64) *Batch {
 	switch {
 	case d.above > 0:
 		return nil
-	case d.batch != nil || d.idle:
+	case d.batch != nil || d.idle && len(evict) == 0:
 		return d.batch
 	}
-	b := &Batch{Epoch: d.epoch, Version: d.epoch + d.count + 1}
-	records, bytes := 0, 0
+	b := &Batch{Epoch: d.epoch, Version: d.epoch + d.count + 1, Evict: make(map[uint64]uint64)}
+	full, bytes := false, 0
 	room := func(texts ...string) bool { // any one record has room
-		n := bytes
 		for _, text := range texts {
-			n += len(text)
+			bytes += len(text)
 		}
-		if records == d.limit || records > 0 && n > MaxBatchBytes {
-			return false
-		}
-		records, bytes = records+1, n
-		return true
+		full = full || b.Len() == d.limit || b.Len() > 0 && bytes > MaxBatchBytes
+		return !full
 	}
-	full := d.addTasks(b, room) // before their first orders
-	for id, beat := range d.evict {
-		if b.Evict == nil {
-			b.Evict = make(map[uint64]uint64)
-		}
-		if full = full || !room(); !full {
+	d.addTasks(b, room) // before their first orders
+	for id, beat := range evict {
+		if room() {
 			b.Evict[id] = beat
 		}
 	}
-	full = d.addOrders(b, room) || full
-	for len(d.dropped) > 0 && room(d.dropped[0].Task) {
-		o := d.dropped[0]
-		d.dropped = d.dropped[1:]
-		if m := d.members[o.Member]; m == nil || m.orders[o.Task] == nil { // not ordered again since
-			b.Dropped = append(b.Dropped, o)
-		}
-	}
-	d.evict, d.idle = nil, !full && len(d.dropped) == 0
+	d.addOrders(b, room)
+	b.Listed, d.idle = d.toList && !full, !full
 	if b.Len() == 0 && !b.Listed {
 		return nil
 	}
@@ -64,66 +42,67 @@ func (d *dispatch) next() *Batch {
 }
 
 // addTasks adds what the list in force lacks, and what is too much in it.
-func (d *dispatch) addTasks(b *Batch, room func(texts ...string) bool) (full bool) {
-	if d.written && !d.toList {
-		return false
-	}
-	for _, name := range slices.Sorted(maps.Keys(d.goal)) {
-		t := d.goal[name]
-		if was, ok := d.tasks[name]; ok && sameTask(was, t) || full {
-			continue
-		}
-		if full = !room(append([]string{name}, t.Requires...)...); !full {
-			b.Tasks = append(b.Tasks, t)
+func (d *dispatch) addTasks(b *Batch, room func(texts ...string) bool) {
+	var changed []string
+	for name, t := range d.goal {
+		if was, ok := d.tasks[name]; !ok || !sameTask(was, t) {
+			changed = append(changed, name)
 		}
 	}
 	for name := range d.tasks {
-		if _, ok := d.goal[name]; ok || full {
-			continue
+		if _, ok := d.goal[name]; !ok {
+			changed = append(changed, name)
 		}
-		if full = !room(name); !full {
+	}
+	slices.Sort(changed)
+	for _, name := range changed {
+		switch t, ok := d.goal[name]; {
+		case !room(append([]string{name}, t.Requires...)...):
+			return
+		case ok:
+			b.Tasks = append(b.Tasks, t)
+		default:
 			b.Deleted = append(b.Deleted, name)
 		}
 	}
-	slices.Sort(b.Deleted)
-	d.written, b.Listed = !full, d.toList && !full
-	return full
 }
 
-// addOrders adds the orders that may be written now.
-func (d *dispatch) addOrders(b *Batch, room func(texts ...string) bool) (full bool) {
-	if len(d.dirty) == 0 {
-		return false
-	}
-	copies, rest := d.copies(), d.dirty[:0]
-	for _, e := range d.dirty {
-		m := e.of
-		switch {
-		case m.gone || !e.dirty:
-		case !e.run && e.Version == 0 && !m.also[e.Task]: // it was never to run
-			e.dirty = false
-			delete(m.orders, e.Task)
-			m.touch()
-		case full, e.run && !d.allows(e, copies):
-			rest = append(rest, e)
-		case !room(e.Task):
-			full, rest = true, append(rest, e)
-		default:
-			d.before = append(d.before, before{e, e.Order, m.sent})
-			if !m.mayRun(e.Task) {
-				copies[e.Task]++
+// addOrders adds the orders that may be written now, and those to delete.
+func (d *dispatch) addOrders(b *Batch, room func(texts ...string) bool) {
+	var open []*entry
+	for id, m := range d.members {
+		for task, e := range m.orders {
+			if over := e.isOver(); over && e.Version == 0 {
+				delete(m.orders, task)
+			} else if over || e.dirty {
+				open = append(open, e)
 			}
+		}
+		if m.gone && len(m.orders) == 0 {
+			delete(d.members, id)
+		}
+	}
+	slices.SortFunc(open, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.Task, b.Task), cmp.Compare(a.Member, b.Member))
+	})
+	for _, e := range open {
+		switch over := e.isOver(); {
+		case e.run && !over && !d.allows(e):
+		case !room(e.Task):
+			return
+		case over:
+			b.Dropped = append(b.Dropped, e.Order)
+		default:
 			t := d.goal[e.Task]
-			e.Order = Order{Member: m.id, Task: e.Task, Version: b.Version, Stop: !e.run, Input: t.Input, Generation: t.Generation}
+			e.was = e.Order
+			e.Order = Order{Member: e.Member, Task: e.Task, Version: b.Version, Stop: !e.run, Input: t.Input, Generation: t.Generation}
 			if d.piecewise {
 				e.Epoch = d.epoch
 			}
-			e.dirty, m.sent, m.list = false, b.Version, nil
+			e.dirty, e.of.list = false, nil
 			b.Orders = append(b.Orders, e.Order)
 		}
 	}
-	d.dirty = rest
-	return full
 }
 
 // stored records that the batch is in the table.
@@ -136,18 +115,26 @@ func (d *dispatch) stored(now time.Time) {
 		delete(d.tasks, name)
 	}
 	for _, o := range b.Orders {
-		if m := d.members[o.Member]; m != nil {
-			m.wait(now)
+		if m := d.members[o.Member]; m.waiting.IsZero() {
+			m.waiting = now
 		}
 	}
+	d.deleted(b.Dropped)
 	d.toList = d.toList && !b.Listed
-	d.batch, d.before, d.unsure, d.limit = nil, nil, false, min(2*d.limit, MaxBatch)
+	d.batch, d.unsure, d.limit = nil, false, min(2*d.limit, MaxBatch)
+}
+
+// deleted records that orders are not in the table any more.
+func (d *dispatch) deleted(orders []Order) {
+	for _, o := range orders {
+		d.members[o.Member].orders[o.Task].Order = Order{Member: o.Member, Task: o.Task}
+	}
 }
 
 // setGoal sets the list in force as it is to be, and marks the orders to run whose task has
 // another Input or Generation (W7).
 func (d *dispatch) setGoal(goal map[string]Task) {
-	d.goal, d.written, d.served, d.idle = goal, false, false, false
+	d.goal, d.served, d.idle = goal, false, false
 	for name := range d.rejected {
 		d.keep(name)
 	}
@@ -163,36 +150,28 @@ func (d *dispatch) setGoal(goal map[string]Task) {
 // refuse records that the batch was certainly not written (B5). Its records are written in
 // two batches then. A single one is left out: refuse returns its name.
 func (d *dispatch) refuse(why error) (left string) {
-	b, all, alone := d.batch, d.before, d.batch.Len() == 1
-	d.batch, d.before, d.idle, d.written, d.limit = nil, nil, false, false, max(1, b.Len()/2)
-	for _, x := range all {
-		m := x.of
-		if m.gone || m.orders[x.Task] != x.entry {
-			continue
+	b, alone, text := d.batch, d.batch.Len() == 1, cut(why.Error())
+	d.batch, d.idle, d.limit = nil, false, max(1, b.Len()/2)
+	for _, o := range b.Orders {
+		e := d.members[o.Member].orders[o.Task]
+		e.Order = e.was
+		if d.mark(e); alone {
+			left, e.why, e.run, e.dirty = fmt.Sprintf("order for task %q", o.Task), text, e.Version > 0 && !e.Stop, false
 		}
-		x.Order, m.sent = x.was, x.sent
-		if !alone {
-			d.mark(x.entry)
-			continue
-		}
-		left, x.why, x.run = fmt.Sprintf("order for task %q", x.Task), cut(why.Error()), x.Version > 0 && !x.Stop
-		if x.Version == 0 {
-			delete(m.orders, x.Task)
-		}
-		m.touch()
+		e.of.touch()
 	}
 	if !alone {
-		d.dropped = append(b.Dropped, d.dropped...)
 		return ""
 	}
+	names := b.Deleted
 	for _, t := range b.Tasks {
-		left, d.rejected[t.Name] = fmt.Sprintf("task %q", t.Name), cut(why.Error())
-		d.keep(t.Name)
+		names = append(names, t.Name)
 	}
-	for _, name := range b.Deleted {
-		left, d.rejected[name] = fmt.Sprintf("deletion of task %q", name), cut(why.Error())
+	for _, name := range names {
+		left, d.rejected[name] = fmt.Sprintf("task %q", name), text
 		d.keep(name)
 	}
+	d.deleted(b.Dropped)
 	return cmp.Or(left, "a record to delete")
 }
 

@@ -74,7 +74,7 @@ func (c *communicator) List(ctx context.Context, w WorkerID) ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.d.members[w.ID]
-	if m == nil {
+	if m == nil || m.gone {
 		return nil, errGone
 	}
 	silent := m.held || m.unreadable || !m.waiting.IsZero() && time.Since(m.waiting) > c.timeout
@@ -145,21 +145,19 @@ func (c *communicator) Apply(ctx context.Context, w WorkerID, writes []orchestra
 
 // outcome returns whether a write was answered, and its result.
 func outcome(m *memberOrders, write orchestrator.Write[string], e *entry) (done bool, err error) {
-	add, there := write.Op == orchestrator.OpAdd, m.orders[write.Task] == e
+	add := write.Op == orchestrator.OpAdd
 	switch {
 	case m.gone && add:
 		return true, errGone
-	case add && (!e.run || !there): // refused
-		return true, fmt.Errorf("%w: %s", orchestrator.ErrRejected, e.why)
-	case m.gone, e == nil, !there: // an order to stop is deleted when the task has stopped
+	case m.gone, e == nil:
 		return true, nil
-	case e.dirty || m.report.Applied < e.Version:
-		return false, nil
-	case add:
-		_, refused := m.report.Refused[write.Task]
-		return !refused && !m.starting[write.Task], nil
+	case !add:
+		return e.isOver(), nil
+	case !e.run: // refused
+		return true, fmt.Errorf("%w: %s", orchestrator.ErrRejected, e.why)
 	}
-	return !m.also[write.Task], nil
+	_, refused := m.report.Refused[write.Task]
+	return e.isRead() && !refused && !m.starting[write.Task], nil
 }
 
 // expire returns the result of a write that is open when the call's context has ended.
@@ -168,7 +166,7 @@ func (c *communicator) expire(cause error, m *memberOrders, write orchestrator.W
 	case errors.Is(cause, orchestrator.ErrDeposed):
 	case write.Op == orchestrator.OpAdd && c.d.withdraw(e):
 		return errWithdrawn
-	case write.Op == orchestrator.OpRemove && !e.dirty && e.Version <= m.report.Applied && m.also[write.Task]:
+	case write.Op == orchestrator.OpRemove && e.isRead() && m.also[write.Task]:
 		return fmt.Errorf("%w: %w", orchestrator.ErrStopping, cause)
 	}
 	return cause

@@ -15,19 +15,14 @@ type dispatch struct {
 	members   map[uint64]*memberOrders
 	tasks     map[string]Task   // the list in force, as the table has it
 	goal      map[string]Task   // the list in force, as it is to be
-	written   bool              // tasks and batch together are goal
 	served    bool              // the orchestrator has goal
 	toList    bool              // Listed is to be written with the last task
 	rejected  map[string]string // tasks that the backend refuses, with why
-	dirty     []*entry
-	dropped   []Order
-	evict     map[uint64]uint64
-	idle      bool     // nothing of the above can be written, until something changes
-	batch     *Batch   // sent and not answered
-	before    []before // the entries of its orders, as they were
-	unsure    bool     // a Sync with batch had no answer: the table may have it
-	limit     int      // records of the next batch
-	above     uint64   // a version above all that was written (A9)
+	idle      bool              // nothing can be written, until something changes
+	batch     *Batch            // sent and not answered
+	unsure    bool              // a Sync with batch had no answer: the table may have it
+	limit     int               // records of the next batch
+	above     uint64            // a version above all that was written (A9)
 }
 
 // memberOrders is what a leader knows of one member.
@@ -37,22 +32,20 @@ type memberOrders struct {
 	report     Report
 	also       map[string]bool
 	starting   map[string]bool
-	known      bool // it has a report; otherwise it may run anything (O9)
-	unreadable bool // its last report cannot be read
-	held       bool // it is silent, by its heartbeat (A10)
-	gone       bool
-	// sent is the highest version that was sent, and waiting since when Applied is below
-	// it; zero if it is not.
-	sent    uint64
-	waiting time.Time
-	list    []string      // what it may run; nil: to be computed
-	changed chan struct{} // closed when something of the above has changed
+	known      bool          // it has a report; otherwise it may run anything (O9)
+	unreadable bool          // its last report cannot be read
+	held       bool          // it is silent, by its heartbeat (A10)
+	gone       bool          // its orders are to be deleted
+	waiting    time.Time     // since when Applied is below an order's version; zero: it is not
+	list       []string      // what it may run; nil: to be computed
+	changed    chan struct{} // closed when something of the above has changed
 }
 
 // entry is the order for one task on one member, as the table has it or may have it. With
-// Version 0 none was written.
+// Version 0 the table has none.
 type entry struct {
 	Order
+	was   Order // before the batch that is sent
 	of    *memberOrders
 	run   bool   // what is wanted: an order to run
 	dirty bool   // to be written
@@ -79,6 +72,14 @@ func (d *dispatch) member(id uint64) *memberOrders {
 	return m
 }
 
+// entry returns the order for a task. A new one is not to run.
+func (m *memberOrders) entry(task string) *entry {
+	if m.orders[task] == nil {
+		m.orders[task] = &entry{Order: Order{Member: m.id, Task: task}, of: m}
+	}
+	return m.orders[task]
+}
+
 // touch records that a member's state has changed.
 func (m *memberOrders) touch() {
 	m.list = nil
@@ -86,50 +87,62 @@ func (m *memberOrders) touch() {
 	m.changed = make(chan struct{})
 }
 
+// mark marks an order as to be written.
+func (d *dispatch) mark(e *entry) { e.dirty, d.idle = true, false }
+
+// isRead reports whether the table has nothing else than what the member has read.
+func (e *entry) isRead() bool { return !e.dirty && e.Version <= e.of.report.Applied }
+
+// isOver reports whether the order is to be deleted (O7): the member is gone, or its report
+// says that the task has stopped.
+func (e *entry) isOver() bool {
+	stopped := !e.run && (e.Stop || e.Version == 0) && e.Version <= e.of.report.Applied && !e.of.also[e.Task]
+	return e.of.gone || stopped
+}
+
 // observe records a View with Follow. A full one shows what is missing, too.
 func (d *dispatch) observe(v *View, now time.Time) {
 	for _, m := range v.Members {
 		d.member(m.ID)
 	}
-	var found []*entry
-	if v.Full && d.batch == nil { // what a batch writes may be missing, and is not lost
-		found = d.compare(v)
+	whole := v.Full && d.batch == nil // what a batch writes may be missing, and is not lost
+	if whole {
+		d.compare(v)
 	}
 	for _, id := range v.Gone {
-		d.leave(id)
-	}
-	for id, r := range v.Reports {
 		if m := d.members[id]; m != nil {
-			d.reported(m, r, now)
+			m.gone, d.idle = true, false
+			m.touch()
 		}
 	}
 	for id, m := range d.members {
-		if _, ok := v.Reports[id]; v.Full && !ok {
+		if r, ok := v.Reports[id]; ok {
+			d.reported(m, r, now)
+		} else if v.Full {
 			m.known = false
 		}
 	}
-	if len(found) == 0 {
+	if !whole {
 		return
 	}
-	copies := d.copies()
-	for _, e := range found { // orders of earlier epochs (O6)
-		if !e.Stop && !e.of.gone && e.Version > e.of.report.Applied {
-			e.run = d.hasRoom(e, copies)
-			d.mark(e)
+	for _, m := range d.members {
+		for _, e := range m.orders { // orders of earlier epochs (O6)
+			if !e.Stop && !e.isOver() && e.Version > m.report.Applied && !isOf(e.Version, d.epoch) {
+				e.run = d.hasRoom(e)
+				d.mark(e)
+			}
 		}
 	}
 }
 
-// compare marks what a full View lacks of what is in force (O8), and returns the orders that
-// were not known.
-func (d *dispatch) compare(v *View) (found []*entry) {
+// compare records the orders that were not known, and marks what a full View lacks of what
+// is in force (O8).
+func (d *dispatch) compare(v *View) {
 	there := make(map[Order]bool, len(v.Orders))
 	for _, o := range v.Orders {
 		there[o] = true
-		if m := d.member(o.Member); m.orders[o.Task] == nil {
-			e := &entry{Order: o, of: m, run: !o.Stop}
-			m.orders[o.Task], m.sent = e, max(m.sent, o.Version)
-			found = append(found, e)
+		if e := d.member(o.Member).entry(o.Task); e.Version == 0 && !e.dirty {
+			e.Order, e.run, e.of.list = o, !o.Stop, nil
 		}
 		if o.Epoch > d.epoch && o.Version < MaxEpoch {
 			d.above = max(d.above, o.Version) // of a later leader (O5)
@@ -137,7 +150,7 @@ func (d *dispatch) compare(v *View) (found []*entry) {
 	}
 	for _, m := range d.members {
 		for _, e := range m.orders {
-			if e.Version > 0 && !e.dirty && !there[e.Order] {
+			if e.Version > 0 && !there[e.Order] {
 				d.mark(e)
 			}
 		}
@@ -149,48 +162,44 @@ func (d *dispatch) compare(v *View) (found []*entry) {
 	if d.goal == nil {
 		d.goal = maps.Clone(d.tasks)
 	}
-	d.idle, d.written = false, false
-	return found
+	d.idle = false
 }
 
 // reported records a report, and what follows from it (O7, O8, A9).
 func (d *dispatch) reported(m *memberOrders, r Report, now time.Time) {
-	d.idle = false
-	if m.unreadable = r.Applied >= MaxSeen; m.unreadable {
+	m.unreadable = r.Applied >= MaxSeen
+	switch {
+	case m.unreadable:
 		m.touch()
 		return
-	}
-	if r.Applied > d.epoch+d.count {
+	case r.Applied > d.epoch+d.count:
 		d.above = max(d.above, r.Applied)
 		return
 	}
-	m.report, m.known = r, true
+	m.report, m.known, d.idle = r, true, false
 	m.also, m.starting = setOf(r.Also), setOf(r.Starting)
-	m.touch()
-	for task, e := range m.orders {
-		if e.dirty || e.Version == 0 || e.Version > r.Applied {
-			continue
-		}
-		why, refused := r.Refused[task]
-		switch {
-		case e.Stop && !m.also[task]:
-			d.dropped = append(d.dropped, e.Order)
-			delete(m.orders, task)
-		case !e.Stop && refused: // not deleted: the member counts its orders to run
+	for task, why := range r.Refused { // not deleted: the member counts its orders to run
+		if e := m.orders[task]; e != nil && !e.Stop && e.isRead() {
 			e.run, e.why = false, why
 			d.mark(e)
-		case !e.Stop && m.also[task]: // the table has lost it
+		}
+	}
+	for _, task := range r.Also { // unknown, or the table has lost its order
+		if e := m.entry(task); !e.Stop && e.isRead() {
+			e.run = true
 			d.mark(e)
 		}
 	}
-	for _, task := range r.Also {
-		if m.orders[task] == nil {
-			e := &entry{Order: Order{Member: m.id, Task: task}, of: m, run: true}
-			m.orders[task] = e
-			d.mark(e)
-		}
+	unread := false
+	for _, e := range m.orders {
+		unread = unread || e.Version > r.Applied
 	}
-	m.wait(now)
+	if !unread {
+		m.waiting = time.Time{}
+	} else if m.waiting.IsZero() {
+		m.waiting = now
+	}
+	m.touch()
 }
 
 func setOf(tasks []string) map[string]bool {
@@ -201,53 +210,14 @@ func setOf(tasks []string) map[string]bool {
 	return set
 }
 
-// wait records whether the member has orders that it has not read.
-func (m *memberOrders) wait(now time.Time) {
-	switch {
-	case m.report.Applied >= m.sent:
-		m.waiting = time.Time{}
-	case m.waiting.IsZero():
-		m.waiting = now
-	}
-}
-
-// leave records that a member is gone: it runs nothing, and its orders are deleted.
-func (d *dispatch) leave(id uint64) {
-	m := d.members[id]
-	if m == nil {
-		return
-	}
-	for _, e := range m.orders {
-		if e.Version > 0 {
-			d.dropped = append(d.dropped, e.Order)
-		}
-	}
-	m.gone, d.idle = true, false
-	delete(d.members, id)
-	m.touch()
-}
-
-// mark marks an order as to be written.
-func (d *dispatch) mark(e *entry) {
-	d.idle, e.of.list = false, nil
-	if !e.dirty {
-		e.dirty = true
-		d.dirty = append(d.dirty, e)
-	}
-}
-
 // order makes a member run a task, or stop it, and returns the entry; nil: there is
 // nothing to stop.
 func (d *dispatch) order(m *memberOrders, task string, run bool) *entry {
-	e := m.orders[task]
-	if e == nil {
-		if !run {
-			return nil
-		}
-		e = &entry{Order: Order{Member: m.id, Task: task}, of: m}
-		m.orders[task] = e
+	if m.orders[task] == nil && !run {
+		return nil
 	}
-	lost := !run && !e.run && !e.dirty && e.Version <= m.report.Applied && m.also[task] // an order to stop (O8)
+	e := m.entry(task)
+	lost := !run && e.isRead() && m.also[task] // an order to stop (O8)
 	if e.run != run || lost {
 		e.run, e.why = run, ""
 		d.mark(e)
@@ -261,9 +231,6 @@ func (d *dispatch) withdraw(e *entry) bool {
 		return false
 	}
 	e.run, e.dirty = false, false
-	if e.Version == 0 {
-		delete(e.of.orders, e.Task)
-	}
 	e.of.touch()
 	return true
 }
@@ -282,7 +249,7 @@ func (m *memberOrders) reports(task string) bool {
 // order, to run or to stop, that the member has not read counts.
 func (m *memberOrders) mayRun(task string) bool {
 	e := m.orders[task]
-	return e != nil && e.Version > m.report.Applied || m.reports(task)
+	return !m.gone && (e != nil && e.Version > m.report.Applied || m.reports(task))
 }
 
 // mayRunAll returns what a member may run, those not yet started first.
@@ -300,46 +267,28 @@ func (m *memberOrders) mayRunAll() []string {
 			rest = append(rest, task)
 		}
 	}
-	for task := range m.also {
-		if m.orders[task] == nil {
-			rest = append(rest, task)
-		}
-	}
 	slices.Sort(first)
 	slices.Sort(rest)
 	m.list = append(first, rest...)
 	return m.list
 }
 
-// copies returns how many members may run each task. The text "" stands for members without
-// a report, which may run any task.
-func (d *dispatch) copies() map[string]int {
-	copies := make(map[string]int)
-	for _, m := range d.members {
-		if !m.known {
-			copies[""]++
-		}
-		for _, task := range m.mayRunAll() {
-			copies[task]++
-		}
-	}
-	return copies
-}
-
 // allows reports whether an order to run may be written now (O3, O9).
-func (d *dispatch) allows(e *entry, copies map[string]int) bool {
-	return e.of.reports(e.Task) || d.hasRoom(e, copies)
-}
+func (d *dispatch) allows(e *entry) bool { return e.of.reports(e.Task) || d.hasRoom(e) }
 
-// hasRoom reports whether fewer other members than wanted may run the task of e.
-func (d *dispatch) hasRoom(e *entry, copies map[string]int) bool {
-	others, unknown := copies[e.Task], copies[""]
-	if e.of.mayRun(e.Task) {
-		others--
-	}
-	if !e.of.known {
-		unknown--
+// hasRoom reports whether fewer other members than wanted may run the task of e. A member
+// without a report may run any task.
+func (d *dispatch) hasRoom(e *entry) bool {
+	others := 0
+	for _, m := range d.members {
+		switch {
+		case m == e.of || m.gone:
+		case !m.known:
+			return false
+		case m.mayRun(e.Task):
+			others++
+		}
 	}
 	t := d.goal[e.Task]
-	return unknown == 0 && others < t.wanted()
+	return others < t.wanted()
 }

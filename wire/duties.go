@@ -75,6 +75,7 @@ func (d *duties) read(v *View, self uint64) {
 func (d *duties) accept(have present, epoch uint64, live bool) {
 	applied := d.applied
 	for task, o := range d.orders {
+		starts := live && o.Version > d.applied && isOf(o.Version, epoch) && (!d.piecewise || o.Epoch == epoch)
 		_, here := have[task]
 		_, accepted := d.accepted[task]
 		switch {
@@ -82,7 +83,7 @@ func (d *duties) accept(have present, epoch uint64, live bool) {
 		case o.Stop:
 			delete(d.accepted, task)
 			applied = max(applied, o.Version)
-		case here || accepted || live && o.Version > d.applied && d.isOf(o, epoch):
+		case here || accepted || starts:
 			d.accepted[task] = d.accepted[task].after(o)
 			delete(d.why, task)
 			applied = max(applied, o.Version)
@@ -108,13 +109,8 @@ func (s start) after(o Order) start {
 	return s
 }
 
-// isOf reports whether the leader of an epoch wrote the order.
-func (d *duties) isOf(o Order, epoch uint64) bool {
-	if d.piecewise && o.Epoch != epoch {
-		return false
-	}
-	return o.Version >= epoch && o.Version-epoch < epochStep
-}
+// isOf reports whether the leader of an epoch wrote a version.
+func isOf(version, epoch uint64) bool { return version >= epoch && version-epoch < epochStep }
 
 // steps returns what the worker is to do, in the order of the tasks: all that follows from
 // the accepted orders, not only from new ones (O2).

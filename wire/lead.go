@@ -111,8 +111,10 @@ func (l *loop) checkLeadership() {
 }
 
 // next returns the batch to write, or nil.
-func (lead *leadership) next() (b *Batch) {
-	lead.c.do(func(d *dispatch) { b = d.next() })
+func (l *loop) next(now time.Time) (b *Batch) {
+	if l.lead != nil && !l.unanswered { // the Sync after a failed one carries none (B5)
+		l.lead.c.do(func(d *dispatch) { b = d.next(l.e.evict(now)) })
+	}
 	return b
 }
 
@@ -143,8 +145,7 @@ func (l *loop) answered(u *Update, v *View, err error, now time.Time) {
 	}
 }
 
-// updateLeadership passes members and tasks on to the orchestrator, and marks the members to
-// evict.
+// updateLeadership passes members and tasks on to the orchestrator.
 func (l *loop) updateLeadership(now time.Time) {
 	lead := l.lead
 	var workers []orchestrator.Worker[WorkerID]
@@ -159,9 +160,6 @@ func (l *loop) updateLeadership(now time.Time) {
 			if !missing && s.member.Role.works() || missing && len(m.orders)+len(m.also) > 0 {
 				workers = append(workers, orchestrator.NewWorker(WorkerID{s.member.Name, id}, s.member.Draining && !missing, settings))
 			}
-		}
-		if d.evict = l.e.evict(now); len(d.evict) > 0 {
-			d.idle = false
 		}
 	})
 	slices.SortFunc(workers, func(a, b orchestrator.Worker[WorkerID]) int { return cmp.Compare(a.Name.ID, b.Name.ID) })

@@ -134,7 +134,7 @@ func (l *loop) hasNews(now time.Time) bool {
 		return true
 	case l.e.self.Draining != l.record.Draining, l.r.source.answered(now) != l.record.Answered:
 		return true
-	case l.lead != nil && !l.unanswered && l.lead.next() != nil:
+	case l.next(now) != nil:
 		return true
 	}
 	report := l.d.report(l.acts.have())
@@ -235,9 +235,7 @@ func (l *loop) sync(ctx context.Context) error {
 	if l.published == nil || l.reading != l.d.reading || !reflect.DeepEqual(report, *l.published) {
 		u.Report, u.Reading, expected = &report, l.d.reading, u.Member.Heartbeat
 	}
-	if l.lead != nil && !l.unanswered { // the Sync after a failed one carries none (B5)
-		u.Batch = l.lead.next()
-	}
+	u.Batch = l.next(began)
 	if u.Report != nil || u.Batch != nil || u.Campaign != 0 || u.Confirm {
 		l.r.log.Debug("sync", "id", u.Self, "heartbeat", u.Member.Heartbeat, "report", u.Report, "batch", u.Batch, "campaign", u.Campaign, "confirm", u.Confirm)
 	}
