@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,12 +33,8 @@ func (a *acts) do(d *duties, life, id uint64, live bool, epoch uint64) {
 	d.accept(have, epoch, live)
 	add, update, remove := d.steps(have)
 	var changes []worker.Change[string]
-	var adds []start
+	add = slices.DeleteFunc(add, func(s start) bool { return a.flying[s] }) // one may wait for the end of an earlier run
 	for _, s := range add {
-		if a.flying[s] { // such as one that waits for the end of an earlier run
-			continue
-		}
-		adds = append(adds, s)
 		changes = append(changes, worker.Change[string]{Write: orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: s.task}, Grant: s.grant()})
 		a.flying[s] = true
 	}
@@ -52,7 +49,7 @@ func (a *acts) do(d *duties, life, id uint64, live bool, epoch uint64) {
 		_ = a.r.worker.Update(ctx, s.task, s.grant()) // if it fails, it is still to be done with the next turn
 	}
 	if len(changes) > 0 {
-		a.apply(ctx, changes, adds)
+		a.apply(ctx, changes, add)
 	}
 }
 
@@ -94,10 +91,8 @@ func (a *acts) apply(ctx context.Context, changes []worker.Change[string], adds 
 			a.r.wake()
 		}
 	}()
-	timer := time.NewTimer(a.r.patience)
-	defer timer.Stop()
 	select {
 	case <-done:
-	case <-timer.C:
+	case <-time.After(a.r.patience):
 	}
 }

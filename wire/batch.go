@@ -72,11 +72,19 @@ func (d *dispatch) addOrders(b *Batch, room func(texts ...string) bool) {
 	var open []*entry
 	for id, m := range d.members {
 		for task, e := range m.orders {
-			if over := e.isOver(); over && e.Version == 0 {
+			t, listed := d.goal[task]
+			over := e.isOver()
+			switch {
+			case over && e.Version == 0:
 				delete(m.orders, task)
-			} else if over || e.dirty {
-				open = append(open, e)
+				continue
+			case over, e.dirty:
+			case !e.Stop && e.Version > m.report.Applied && !isOf(e.Version, d.epoch): // of an earlier epoch (O6)
+				e.run, e.dirty = d.hasRoom(e), true
+			case !listed || !e.run || e.Input == t.Input && e.Generation == t.Generation: // or W7
+				continue
 			}
+			open = append(open, e)
 		}
 		if m.gone && len(m.orders) == 0 {
 			delete(d.members, id)
@@ -131,18 +139,14 @@ func (d *dispatch) deleted(orders []Order) {
 	}
 }
 
-// setGoal sets the list in force as it is to be, and marks the orders to run whose task has
-// another Input or Generation (W7).
+// setGoal sets the list in force as it is to be.
 func (d *dispatch) setGoal(goal map[string]Task) {
 	d.goal, d.served, d.idle = goal, false, false
-	for name := range d.rejected {
-		d.keep(name)
-	}
-	for _, m := range d.members {
-		for name, e := range m.orders {
-			if t, ok := goal[name]; ok && e.run && e.Version > 0 && (e.Input != t.Input || e.Generation != t.Generation) {
-				d.mark(e)
-			}
+	for name := range d.rejected { // it stays as the table has it
+		if was, ok := d.tasks[name]; ok {
+			goal[name] = was
+		} else {
+			delete(goal, name)
 		}
 	}
 }
@@ -169,17 +173,8 @@ func (d *dispatch) refuse(why error) (left string) {
 	}
 	for _, name := range names {
 		left, d.rejected[name] = fmt.Sprintf("task %q", name), text
-		d.keep(name)
 	}
+	d.setGoal(d.goal)
 	d.deleted(b.Dropped)
 	return cmp.Or(left, "a record to delete")
-}
-
-// keep makes a task of the list in force stay as the table has it.
-func (d *dispatch) keep(name string) {
-	if was, ok := d.tasks[name]; ok {
-		d.goal[name] = was
-	} else {
-		delete(d.goal, name)
-	}
 }

@@ -135,7 +135,7 @@ func (c *communicator) Apply(ctx context.Context, w WorkerID, writes []orchestra
 	}
 	c.waiting--
 	for i := range open {
-		errs[i] = c.expire(context.Cause(ctx), m, writes[i], entries[i])
+		errs[i] = expire(context.Cause(ctx), m, writes[i], entries[i])
 	}
 	if errors.Join(errs...) == nil {
 		return nil
@@ -160,11 +160,14 @@ func outcome(m *memberOrders, write orchestrator.Write[string], e *entry) (done 
 	return e.isRead() && !refused && !m.starting[write.Task], nil
 }
 
-// expire returns the result of a write that is open when the call's context has ended.
-func (c *communicator) expire(cause error, m *memberOrders, write orchestrator.Write[string], e *entry) error {
+// expire returns the result of a write that is open when the call's context has ended. An
+// order to run that was never written is taken back.
+func expire(cause error, m *memberOrders, write orchestrator.Write[string], e *entry) error {
 	switch {
 	case errors.Is(cause, orchestrator.ErrDeposed):
-	case write.Op == orchestrator.OpAdd && c.d.withdraw(e):
+	case write.Op == orchestrator.OpAdd && e.dirty && e.run && (e.Version == 0 || e.Stop): // it was never written
+		e.run, e.dirty = false, false
+		m.touch()
 		return errWithdrawn
 	case write.Op == orchestrator.OpRemove && e.isRead() && m.also[write.Task]:
 		return fmt.Errorf("%w: %w", orchestrator.ErrStopping, cause)

@@ -105,8 +105,7 @@ func (d *dispatch) observe(v *View, now time.Time) {
 	for _, m := range v.Members {
 		d.member(m.ID)
 	}
-	whole := v.Full && d.batch == nil // what a batch writes may be missing, and is not lost
-	if whole {
+	if v.Full && d.batch == nil { // what a batch writes may be missing, and is not lost
 		d.compare(v)
 	}
 	for _, id := range v.Gone {
@@ -122,17 +121,6 @@ func (d *dispatch) observe(v *View, now time.Time) {
 			m.known = false
 		}
 	}
-	if !whole {
-		return
-	}
-	for _, m := range d.members {
-		for _, e := range m.orders { // orders of earlier epochs (O6)
-			if !e.Stop && !e.isOver() && e.Version > m.report.Applied && !isOf(e.Version, d.epoch) {
-				e.run = d.hasRoom(e)
-				d.mark(e)
-			}
-		}
-	}
 }
 
 // compare records the orders that were not known, and marks what a full View lacks of what
@@ -144,7 +132,7 @@ func (d *dispatch) compare(v *View) {
 		if e := d.member(o.Member).entry(o.Task); e.Version == 0 && !e.dirty {
 			e.Order, e.run, e.of.list = o, !o.Stop, nil
 		}
-		if o.Epoch > d.epoch && o.Version < MaxEpoch {
+		if o.Epoch > d.epoch && o.Version < MaxSeen {
 			d.above = max(d.above, o.Version) // of a later leader (O5)
 		}
 	}
@@ -223,16 +211,6 @@ func (d *dispatch) order(m *memberOrders, task string, run bool) *entry {
 		d.mark(e)
 	}
 	return e
-}
-
-// withdraw takes an order to run back that was never written, and reports whether it did.
-func (d *dispatch) withdraw(e *entry) bool {
-	if !e.dirty || !e.run || e.Version > 0 && !e.Stop {
-		return false
-	}
-	e.run, e.dirty = false, false
-	e.of.touch()
-	return true
 }
 
 // reports reports whether the member runs a task by its report, or still stops it.

@@ -195,32 +195,24 @@ func (d *duties) report(have present) Report {
 	slices.SortFunc(r.States, func(a, b TaskState) int { return cmp.Compare(a.Task, b.Task) })
 	r.More = max(0, len(r.States)-maxListed)
 	r.States = r.States[:len(r.States)-r.More]
-	r.Refused = d.refused(have)
-	return r
-}
-
-// refused returns the orders to run that the member does not start from.
-func (d *duties) refused(have present) map[string]string {
-	var tasks []string
+	var refused []string
 	for task, o := range d.orders {
 		_, here := have[task]
 		_, accepted := d.accepted[task]
 		if !o.Stop && o.Version <= d.applied && !here && !accepted {
-			tasks = append(tasks, task)
+			refused = append(refused, task)
 		}
 	}
-	if len(tasks) == 0 {
-		return nil
+	if len(refused) > 0 {
+		r.Refused = make(map[string]string, len(refused))
 	}
-	slices.Sort(tasks)
-	refused := make(map[string]string, len(tasks))
-	for i, task := range tasks {
-		refused[task] = ""
-		if i < maxListed {
-			refused[task] = cut(cmp.Or(d.why[task], whyOld))
+	slices.Sort(refused)
+	for i, task := range refused {
+		if r.Refused[task] = ""; i < maxListed {
+			r.Refused[task] = cut(cmp.Or(d.why[task], whyOld))
 		}
 	}
-	return refused
+	return r
 }
 
 func stateOf(s worker.TaskStatus[string]) TaskState {

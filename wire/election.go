@@ -174,6 +174,8 @@ func (e *election) deposed() string {
 		return "the table is another one"
 	case e.head.Epoch != e.led || e.head.Leader != e.self.ID:
 		return "another replica was elected"
+	case e.self.Epoch > e.led:
+		return "a record has a version above all that this leader has written"
 	case e.self.Draining:
 		return "the replica is draining"
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/internal/loglimit"
 )
 
 // leadership is one period of leading: an orchestrator over the table.
@@ -22,25 +21,24 @@ type leadership struct {
 	done   chan struct{} // closed when err is valid
 	err    error         // why the orchestrator has ended
 
-	compared uint64    // the number of the answer that was compared last
-	retried  time.Time // when tasks that the table refuses were tried last
+	compared uint64    // the number of the answer that was compared since reread; 0: none
 	reread   time.Time // when everything was read last (O8)
-	bad      loglimit.Limiter
-	refused  loglimit.Limiter
-	unplaced loglimit.Limiter
+	unsure   bool      // the backend refuses a batch that it may have written
 }
 
 // beginLeading reads everything and starts an orchestrator (O6), once the former one has
 // ended.
 func (l *loop) beginLeading(ctx context.Context) error {
-	select {
-	case <-l.former:
-	default:
-		return nil
+	if l.former != nil {
+		select {
+		case <-l.former:
+		default:
+			return nil
+		}
 	}
 	v, err := l.read(ctx, Query{Self: l.e.self.ID, Server: l.e.head.Server, Beats: true, Follow: true})
 	if err != nil || !l.e.elected() || !v.Full {
-		l.lastSync = time.Time{} // it is not what it was
+		l.lastSync, l.since = time.Time{}, "" // it is not what it was
 		return err
 	}
 	now := time.Now()
@@ -77,16 +75,14 @@ func (l *loop) beginLeading(ctx context.Context) error {
 	return nil
 }
 
-// stopLeading ends the leadership, if there is one. The next epoch is above all that was
-// seen in it (A9).
+// stopLeading ends the leadership, if there is one.
 func (l *loop) stopLeading(reason string) {
 	if l.lead == nil {
 		return
 	}
-	l.lead.c.do(func(d *dispatch) { l.e.saw(d.above) })
 	l.lead.cancel(orchestrator.ErrDeposed)
 	l.r.log.Info("leads no longer", "epoch", l.e.led, "reason", reason)
-	l.former, l.lead, l.e.leads = l.lead.done, nil, false
+	l.former, l.lead, l.e.leads, l.since = l.lead.done, nil, false, ""
 }
 
 // checkLeadership ends a leadership that has ended.
@@ -95,11 +91,9 @@ func (l *loop) checkLeadership() {
 		return
 	}
 	reason := l.e.deposed()
-	l.lead.c.do(func(d *dispatch) {
-		if d.above > 0 {
-			reason = "a record has a version above all that this leader has written"
-		}
-	})
+	if l.lead.unsure {
+		reason = "the backend refuses a batch that it may have written"
+	}
 	select {
 	case <-l.lead.done:
 		reason = fmt.Sprint("its orchestrator has ended: ", l.lead.err)
@@ -120,7 +114,6 @@ func (l *loop) next(now time.Time) (b *Batch) {
 
 // answered records the answer to a Sync with a batch.
 func (l *loop) answered(u *Update, v *View, err error, now time.Time) {
-	left, uncertain := "", false
 	l.lead.c.do(func(d *dispatch) {
 		switch {
 		case err == nil && v.Server == u.Server && v.Epoch == l.e.led && v.Leader == u.Self:
@@ -130,19 +123,13 @@ func (l *loop) answered(u *Update, v *View, err error, now time.Time) {
 		case !errors.Is(err, orchestrator.ErrRejected):
 			d.unsure = true
 		case d.unsure: // an earlier Sync with it may have been stored
-			uncertain = true
+			l.lead.unsure = true
 		default:
-			left = d.refuse(err)
+			if left := d.refuse(err); left != "" {
+				l.r.warn("backend refuses a record, it is left out", "record", left, "err", err)
+			}
 		}
 	})
-	if uncertain {
-		l.stopLeading("the backend refuses a batch that it may have written")
-	}
-	if left != "" {
-		if omitted, ok := l.lead.refused.Take(now, ""); ok {
-			l.r.log.Warn("backend refuses a record, it is left out", "record", left, "err", err, loglimit.Omitted(omitted))
-		}
-	}
 }
 
 // updateLeadership passes members and tasks on to the orchestrator.
@@ -167,13 +154,10 @@ func (l *loop) updateLeadership(now time.Time) {
 		lead.cancel(err)
 	}
 	for _, w := range lead.o.LastPlan().Waiting {
-		if w.Causes == nil || w.Kind() != orchestrator.WaitingUnplaced {
-			continue
+		if w.Causes != nil && w.Kind() == orchestrator.WaitingUnplaced {
+			l.r.warn("task has no place on any replica", "task", w.Task, "causes", *w.Causes)
+			break
 		}
-		if omitted, ok := lead.unplaced.Take(now, ""); ok {
-			l.r.log.Warn("task has no place on any replica", "task", w.Task, "causes", *w.Causes, loglimit.Omitted(omitted))
-		}
-		break
 	}
 	l.updateTasks(now)
 }
@@ -186,16 +170,14 @@ func (l *loop) updateTasks(now time.Time) {
 	var expected []orchestrator.Task[string]
 	serve := false
 	lead.c.do(func(d *dispatch) {
-		retry := len(d.rejected) > 0 && now.Sub(lead.retried) >= time.Minute // what the table refuses
-		if n > 0 && (n != lead.compared || retry || lead.list.isDue(now)) {
-			if retry {
-				clear(d.rejected)
-				lead.retried = now
+		if n > 0 && (n != lead.compared || lead.list.isDue(now)) {
+			if lead.compared == 0 {
+				clear(d.rejected) // what the table has refused is tried again
 			}
 			braked := len(lead.list.lacking)
 			goal := lead.list.compare(d.goal, answer, now)
 			lead.compared, d.toList = n, !l.e.head.Listed
-			l.warnOfRows(braked, len(d.goal), now)
+			l.warnOfRows(braked, len(d.goal))
 			d.setGoal(goal)
 			maps.Copy(lead.list.bad, d.rejected)
 		}
@@ -203,11 +185,10 @@ func (l *loop) updateTasks(now time.Time) {
 			d.served, expected = true, expect(d.goal)
 		}
 	})
-	if !serve {
-		return
-	}
-	if err := lead.o.UpdateTasks(expected); err != nil {
-		lead.cancel(fmt.Errorf("update tasks: %w", err))
+	if serve {
+		if err := lead.o.UpdateTasks(expected); err != nil {
+			lead.cancel(fmt.Errorf("update tasks: %w", err))
+		}
 	}
 }
 
@@ -223,13 +204,10 @@ func expect(goal map[string]Task) []orchestrator.Task[string] {
 }
 
 // warnOfRows logs bad rows once a minute, and the brake when it begins and ends.
-func (l *loop) warnOfRows(braked, inForce int, now time.Time) {
+func (l *loop) warnOfRows(braked, inForce int) {
 	list := &l.lead.list
 	if bad := slices.Sorted(maps.Keys(list.bad)); len(bad) > 0 {
-		if omitted, ok := l.lead.bad.Take(now, ""); ok {
-			l.r.log.Warn("source has bad rows, their tasks stay as they were", "rows", len(bad), "first", bad[0],
-				"reason", list.bad[bad[0]], loglimit.Omitted(omitted))
-		}
+		l.r.warn("source has bad rows, their tasks stay as they were", "rows", len(bad), "first", bad[0], "reason", list.bad[bad[0]])
 	}
 	if kept := len(list.lacking); kept > 0 && braked == 0 {
 		l.r.log.Warn("source lacks most tasks, they stay for a minute", "lacking", kept, "tasks", inForce)

@@ -49,10 +49,8 @@ func (l *loop) wait(ctx context.Context, changes <-chan struct{}) (done bool, er
 		pause = min(sync.Sub(now), read.Sub(now))
 		l.beginWait(ctx)
 	}
-	timer := time.NewTimer(max(pause, time.Millisecond))
-	defer timer.Stop()
 	select {
-	case <-ctx.Done():
+	case <-l.r.killed:
 		return true, nil
 	case <-l.leave.stop:
 		l.leave.stop, l.leave.deadline = nil, time.After(l.r.s.drain)
@@ -74,7 +72,7 @@ func (l *loop) wait(ctx context.Context, changes <-chan struct{}) (done bool, er
 	case <-woken:
 	case <-changes:
 	case <-lost:
-	case <-timer.C:
+	case <-time.After(max(pause, time.Millisecond)):
 	}
 	return false, nil
 }
@@ -84,7 +82,7 @@ func (l *loop) beginWait(ctx context.Context) {
 	if l.r.waiter == nil || l.waits != nil || !l.e.synced || l.since == "" || time.Now().Before(l.deaf) {
 		return
 	}
-	q := Query{Self: l.e.self.ID, Server: l.e.head.Server, Since: l.since, Follow: l.followed}
+	q := Query{Self: l.e.self.ID, Server: l.e.head.Server, Since: l.since, Follow: l.lead != nil}
 	waits := make(chan error, 1)
 	l.waits = waits
 	ctx, cancel := context.WithTimeout(ctx, l.e.self.Lease) // the ID may change

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -10,7 +9,7 @@ import (
 )
 
 // The brake: an answer that lacks more than half of a list of brakeFrom tasks or more
-// deletes them only when every answer of brakeTime has lacked them.
+// deletes each of them only when every answer of brakeTime has lacked it.
 const (
 	brakeFrom = 10
 	brakeTime = time.Minute
@@ -18,15 +17,15 @@ const (
 
 // list compares the answers of a Source with the list in force. It makes no call.
 type list struct {
-	bad     map[string]string // name → reason, of the last answer
-	lacking map[string]bool   // the tasks that every answer since has lacked
-	since   time.Time         // of lacking; zero: there is no brake
+	bad map[string]string // name → reason, of the last answer
+	// lacking has the tasks that the brake keeps, and since when every answer lacks them.
+	lacking map[string]time.Time
 }
 
 // compare returns the list in force after an answer. The Generation of a task stays.
 func (l *list) compare(inForce map[string]Task, answer []Task, now time.Time) map[string]Task {
-	goal := l.check(answer)
-	missing := make(map[string]bool)
+	goal, lacked := l.check(answer), l.lacking
+	var missing []string
 	for name, was := range inForce {
 		t, ok := goal[name]
 		switch {
@@ -36,17 +35,33 @@ func (l *list) compare(inForce map[string]Task, answer []Task, now time.Time) ma
 		case l.bad[name] != "":
 			goal[name] = was
 		default:
-			missing[name] = true
+			missing = append(missing, name)
 		}
 	}
-	again := false
-	for name := range l.brake(len(inForce), missing, now) {
-		goal[name], again = inForce[name], l.since.IsZero()
+	l.lacking = make(map[string]time.Time)
+	if len(inForce) < brakeFrom || 2*len(missing) <= len(inForce) {
+		return goal
 	}
-	if again { // the brake has ended, and these were not missing for all of its time
-		return l.compare(goal, answer, now)
+	for _, name := range missing {
+		since, ok := lacked[name]
+		if !ok {
+			since = now
+		}
+		if now.Sub(since) < brakeTime {
+			goal[name], l.lacking[name] = inForce[name], since
+		}
 	}
 	return goal
+}
+
+// isDue reports whether the brake ends for a task.
+func (l *list) isDue(now time.Time) bool {
+	for _, since := range l.lacking {
+		if now.Sub(since) >= brakeTime {
+			return true
+		}
+	}
+	return false
 }
 
 // check returns the rows that count, by name, and records the others. Equal rows are one
@@ -101,24 +116,3 @@ func sameTask(a, b Task) bool {
 	return a.Input == b.Input && a.Generation == b.Generation && a.Instances == b.Instances && a.Handoff == b.Handoff &&
 		slices.Equal(a.Requires, b.Requires) && a.MaxPerZone == b.MaxPerZone && a.Weight == b.Weight
 }
-
-// brake returns which of the missing tasks stay.
-func (l *list) brake(inForce int, missing map[string]bool, now time.Time) map[string]bool {
-	switch {
-	case inForce < brakeFrom || 2*len(missing) <= inForce:
-		l.lacking, l.since = nil, time.Time{}
-		return nil
-	case l.since.IsZero():
-		l.lacking, l.since = maps.Clone(missing), now
-	}
-	maps.DeleteFunc(l.lacking, func(name string, _ bool) bool { return !missing[name] })
-	if now.Sub(l.since) < brakeTime {
-		return missing
-	}
-	maps.DeleteFunc(missing, func(name string, _ bool) bool { return l.lacking[name] })
-	l.lacking, l.since = nil, time.Time{}
-	return missing
-}
-
-// isDue reports whether the time of the brake has passed.
-func (l *list) isDue(now time.Time) bool { return !l.since.IsZero() && now.Sub(l.since) >= brakeTime }

@@ -56,8 +56,11 @@ func TestRb_TheBrake(t *testing.T) {
 	require.Len(t, l.compare(all, few, at(time.Minute-1)), 10)
 	require.False(t, l.isDue(at(time.Minute-1)))
 	require.True(t, l.isDue(at(time.Minute)), "the same answer counts again when the minute ends")
-	require.Equal(t, []string{"t00", "t01"}, names(l.compare(all, few, at(time.Minute))),
-		"every answer of a minute lacked six; of the four that are left half is no brake")
+	left := l.compare(all, few, at(time.Minute))
+	require.Equal(t, []string{"t00", "t01", "t02", "t03"}, names(left), "every answer of a minute lacked six")
+	require.False(t, l.isDue(at(time.Minute)))
+	require.True(t, l.isDue(at(2*time.Minute)), "the others have a minute of their own")
+	require.Equal(t, []string{"t00", "t01"}, names(l.compare(left, few, at(time.Minute))), "of four half is no brake")
 	require.Empty(t, l.lacking)
 
 	require.Len(t, l.compare(all, nil, at(0)), 10, "also an empty answer")

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/internal/loglimit"
-	"github.com/f8949c05/orchestrator/worker"
 )
 
 // loop is the shell around the rules: it makes the calls of one replica, one at a time.
@@ -22,15 +20,14 @@ type loop struct {
 	lead  *leadership // nil: it does not lead
 	leave leaving
 
-	former <-chan struct{} // closed when the last orchestrator has ended
+	former <-chan struct{} // closed when the last orchestrator has ended; nil: there was none
 
-	life     uint64 // number of the lease
-	joined   bool   // the first View of this life was read
-	tried    bool   // a Sync of this life may have been stored
-	server   string // in which the lease was acknowledged last
-	record   Member // as published last
-	since    string // Revision of the last View; empty: everything is to be read
-	followed bool   // it had Follow
+	life   uint64 // number of the lease
+	joined bool   // the first View of this life was read
+	tried  bool   // a Sync of this life may have been stored
+	server string // in which the lease was acknowledged last
+	record Member // as published last
+	since  string // Revision of the last View; empty: everything is to be read
 
 	published  *Report // nil: the table may have another one
 	reading    string  // with which published was stored
@@ -42,16 +39,12 @@ type loop struct {
 	hurry              time.Time  // until when to read often
 	waits              chan error // of the Wait under way; nil: there is none
 	deaf               time.Time  // until when Wait is not used
-	trouble, stuck     loglimit.Limiter
 }
 
 func newLoop(r *Replica) *loop {
 	l := &loop{r: r, acts: acts{r: r, flying: make(map[start]bool), failed: make(map[start]string)}}
 	l.e.self = r.s.self
 	l.e.self.ID = r.worker.Incarnation()
-	none := make(chan struct{})
-	close(none)
-	l.former = none
 	l.begin()
 	return l
 }
@@ -63,7 +56,7 @@ func (l *loop) begin() {
 	l.joined, l.tried, l.server, l.published, l.record, l.since = false, false, "", nil, Member{}, ""
 }
 
-// run runs until stop ends and everything has moved, or ctx ends.
+// run runs until stop ends and everything has moved. ctx does not end before.
 func (l *loop) run(stop, ctx context.Context) error {
 	l.leave.stop = stop.Done()
 	for {
@@ -110,9 +103,7 @@ func (l *loop) due(now time.Time) (sync, read time.Time) {
 	lease := l.e.self.Lease
 	sync, read = l.lastSync.Add(lease/12), l.lastRead.Add(l.readEvery(now))
 	if l.d.overdue(l.acts.have(), now) >= lease/3 { // A11
-		if omitted, ok := l.stuck.Take(now, ""); ok {
-			l.r.log.Warn("worker does not take orders, no heartbeat is sent", loglimit.Omitted(omitted))
-		}
+		l.r.warn("worker does not take orders, no heartbeat is sent")
 		return now.Add(lease), read
 	}
 	if l.e.shouldConfirm(now) {
@@ -163,10 +154,7 @@ func (l *loop) query(now time.Time) Query {
 	due, ok := l.e.due()
 	q.Beats = q.Follow || ok && !due.After(now) || l.e.watches && now.Sub(observed.looked) >= lease/4-lease/24
 	if q.Follow && now.Sub(l.lead.reread) >= time.Minute { // O8
-		q.Since, l.lead.reread = "", now
-	}
-	if q.Follow != l.followed {
-		q.Since = ""
+		q.Since, l.lead.reread, l.lead.compared = "", now, 0
 	}
 	return q
 }
@@ -182,9 +170,7 @@ func (l *loop) call(ctx context.Context, what string, f func(context.Context) (V
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: %w", what, err)
-		if omitted, ok := l.trouble.Take(time.Now(), ""); ok {
-			l.r.log.Warn("backend failed, call is repeated", "err", err, loglimit.Omitted(omitted))
-		}
+		l.r.warn("backend failed, call is repeated", "err", err)
 		return View{}, err
 	}
 	return v, nil
@@ -278,30 +264,31 @@ func (l *loop) sync(ctx context.Context) error {
 
 // received records a View.
 func (l *loop) received(v *View, q Query, began, now time.Time) {
-	l.lastRead, l.since, l.followed = began, v.Revision, q.Follow
+	l.lastRead, l.since = began, v.Revision
 	if was := l.e.head.Server; v.Server != was {
 		if l.published, l.lastSync = nil, (time.Time{}); was != "" {
 			l.r.log.Warn("table has lost data or was replaced, no elections for one lease", "server", v.Server)
 		}
 	}
-	known := len(l.d.orders)
 	l.e.received(v, q.Beats, began, now)
 	l.d.read(v, l.e.self.ID)
-	if len(v.Orders) > 0 && (len(l.d.orders) != known || !q.Follow) {
+	if len(v.Orders) > 0 && !v.Full {
 		l.hurry = now.Add(time.Second)
 	}
 	if l.d.incomplete && !v.Full { // orders are missing (O7)
 		l.since, l.lastRead = "", time.Time{}
 	}
 	if l.lead != nil && l.e.deposed() == "" {
-		l.lead.c.do(func(d *dispatch) { d.observe(v, now) })
+		l.lead.c.do(func(d *dispatch) {
+			d.observe(v, now)
+			l.e.saw(d.above)
+		})
 	}
 }
 
 // live reports whether orders of the last View may start tasks (O1, B7).
 func (l *loop) live() bool {
-	h := &l.e.head
-	return l.e.synced && h.Confirmed && h.Server == l.server && l.r.worker.LeaseStats().Left > 0
+	return l.e.synced && l.e.head.Confirmed && l.e.head.Server == l.server && l.r.worker.LeaseStats().Left > 0
 }
 
 // follow leads, stops leading, and runs the Source as the last View asks for.
@@ -336,11 +323,7 @@ func (l *loop) rejoin(ctx context.Context) error {
 	if l.e.synced {
 		l.r.log.Warn("lease lost, all tasks stop and the replica joins again", "err", l.failed)
 	}
-	err := l.r.worker.Rejoin(ctx)
-	if ctx.Err() != nil || errors.Is(err, worker.ErrClosed) {
-		return nil
-	}
-	if err != nil {
+	if err := l.r.worker.Rejoin(ctx); err != nil {
 		return fmt.Errorf("rejoin: %w", err)
 	}
 	l.e.rejoin(l.r.worker.Incarnation(), l.tried)

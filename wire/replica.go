@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/f8949c05/orchestrator/internal/loglimit"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -23,6 +25,7 @@ type Replica struct {
 	source   *sourceRunner
 	worker   *worker.Worker[string]
 	log      *slog.Logger
+	limiters sync.Map // of warnings, by text
 	woken    chan struct{}
 	killed   chan struct{} // for tests: the process is killed
 	parts    sync.WaitGroup
@@ -60,7 +63,7 @@ func New(b Backend, tasks Source, work func(ctx context.Context, task string) er
 	if r.waiter, _ = b.(Waiter); r.waiter != nil {
 		r.patience = 5 * time.Millisecond
 	}
-	r.source = &sourceRunner{source: tasks, lease: s.self.Lease, log: s.log, wake: r.wake}
+	r.source = &sourceRunner{r: r, source: tasks, lease: s.self.Lease}
 	return r, nil
 }
 
@@ -72,6 +75,14 @@ func (r *Replica) wake() {
 	}
 }
 
+// warn logs a warning, at most once a minute for each text, which must be constant.
+func (r *Replica) warn(text string, args ...any) {
+	limiter, _ := r.limiters.LoadOrStore(text, new(loglimit.Limiter))
+	if omitted, ok := limiter.(*loglimit.Limiter).Take(time.Now(), ""); ok {
+		r.log.Warn(text, append(args, loglimit.Omitted(omitted))...)
+	}
+}
+
 // Run joins the table and runs tasks until ctx ends. Then its tasks move to other replicas,
 // those that are left are stopped, and it returns nil. It must be called once.
 //
@@ -80,13 +91,6 @@ func (r *Replica) wake() {
 // says so. Failures of the backend are retried.
 func (r *Replica) Run(ctx context.Context) error {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	r.parts.Go(func() {
-		select {
-		case <-r.killed:
-			cancel()
-		case <-running.Done():
-		}
-	})
 	l := newLoop(r)
 	err := l.run(ctx, running)
 	l.stopLeading("the replica ends")
@@ -100,8 +104,5 @@ func (r *Replica) Run(ctx context.Context) error {
 	if c, ok := r.backend.(io.Closer); ok {
 		closeErr = errors.Join(closeErr, c.Close())
 	}
-	if err == nil {
-		err = closeErr
-	}
-	return err
+	return cmp.Or(err, closeErr)
 }

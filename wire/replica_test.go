@@ -72,6 +72,7 @@ func TestAJoinMovesOnlyItsShare(t *testing.T) {
 func TestA6_Leaving(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		f.settle(4, 20)
+		time.Sleep(lease / 12) // who has campaigned waits a heartbeat for the next time
 		leads := f.leader().name
 		began := time.Now()
 		require.NoError(t, f.leave(leads))

@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/f8949c05/orchestrator/internal/backoff"
-	"github.com/f8949c05/orchestrator/internal/loglimit"
 	"github.com/f8949c05/orchestrator/internal/panics"
 )
 
@@ -89,11 +87,9 @@ var (
 
 // sourceRunner calls a Source while it is wanted.
 type sourceRunner struct {
+	r      *Replica
 	source Source
 	lease  time.Duration
-	log    *slog.Logger
-	wake   func()
-	warned loglimit.Limiter
 
 	mu      sync.Mutex
 	cancel  context.CancelFunc // nil: it does not run
@@ -113,19 +109,7 @@ func (s *sourceRunner) run(ctx context.Context, wanted bool) {
 	switch {
 	case wanted && s.cancel == nil:
 		ctx, s.cancel = context.WithCancel(ctx)
-		s.life++
-		life, done := s.life, make(chan struct{})
-		go func() {
-			defer close(done)
-			s.feed(ctx, life)
-		}()
-		context.AfterFunc(ctx, func() {
-			select {
-			case <-done:
-			case <-time.After(s.lease):
-				s.log.Error("source has not returned, it must watch its context")
-			}
-		})
+		go s.feed(ctx, s.life)
 	case !wanted && s.cancel != nil:
 		s.cancel()
 		s.cancel, s.answers, s.last, s.failing = nil, 0, nil, time.Time{}
@@ -135,6 +119,15 @@ func (s *sourceRunner) run(ctx context.Context, wanted bool) {
 
 // feed calls the Source until ctx ends.
 func (s *sourceRunner) feed(ctx context.Context, life uint64) {
+	done := make(chan struct{})
+	defer close(done)
+	context.AfterFunc(ctx, func() {
+		select {
+		case <-done:
+		case <-time.After(s.lease):
+			s.r.log.Error("source has not returned, it must watch its context")
+		}
+	})
 	retry := backoff.Backoff{First: 100 * time.Millisecond, Longest: s.lease}
 	slow := time.AfterFunc(s.lease, func() { s.fail(errSlow, life) })
 	defer slow.Stop()
@@ -142,10 +135,9 @@ func (s *sourceRunner) feed(ctx context.Context, life uint64) {
 		slow.Reset(s.lease)
 		began := time.Now()
 		err := s.call(context.WithValue(ctx, pollKey{}, func() { slow.Reset(s.lease) }), slow, life)
-		if ctx.Err() != nil {
-			return
+		if ctx.Err() == nil {
+			s.fail(err, life)
 		}
-		s.fail(err, life)
 		if time.Since(began) > s.lease {
 			retry.Reset()
 		}
@@ -176,7 +168,7 @@ func (s *sourceRunner) tell(ctx context.Context, tasks []Task, life uint64) erro
 	}
 	s.answers++
 	s.last, s.failing, s.tried = slices.Clone(tasks), time.Time{}, true
-	s.wake()
+	s.r.wake()
 	return nil
 }
 
@@ -193,14 +185,11 @@ func (s *sourceRunner) fail(err error, life uint64) {
 	if s.failing.IsZero() {
 		s.failing = time.Now()
 	}
-	defer s.wake()
-	if errors.Is(err, errReturned) && s.told {
-		return
+	if !s.told || !errors.Is(err, errReturned) {
+		s.r.warn("source failed, tasks stay as they are", "err", err)
 	}
 	s.told = s.told || errors.Is(err, errReturned)
-	if omitted, ok := s.warned.Take(time.Now(), ""); ok {
-		s.log.Warn("source failed, tasks stay as they are", "err", err, loglimit.Omitted(omitted))
-	}
+	s.r.wake()
 }
 
 // answered reports whether the Source runs, has answered, and has not been failing for two

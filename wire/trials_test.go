@@ -205,7 +205,7 @@ func TestRun(t *testing.T) {
 				ran <- task
 				<-ctx.Done()
 				return nil
-			}, wire.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			}, wire.WithLease(lease, 2*time.Second), wire.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		}()
 		require.Equal(t, "one", <-ran)
 		require.Less(t, time.Since(began), 100*time.Millisecond)
