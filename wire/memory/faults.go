@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/f8949c05/orchestrator/internal/backoff"
@@ -15,10 +16,8 @@ var ErrInjected = errors.New("injected fault")
 // Fault is what happens to a call. The zero Fault is none.
 type Fault struct {
 	// Before is how long the call takes to reach the table, and After how long its answer
-	// takes.
-	Before, After time.Duration
-	// Between is how long other calls may pass between two steps of a piecewise table.
-	Between time.Duration
+	// takes. Between two steps of a piecewise table other calls may pass for so long.
+	Before, Between, After time.Duration
 	// Err: the call fails with it, and does not reach the table.
 	Err error
 	// Again: the call reaches the table this long after it would have, also if it has not
@@ -37,48 +36,83 @@ func (t *Table) SetFaults(f func(wire.Update) Fault) {
 // Sync is that of wire.Backend, with faults.
 func (t *Table) Sync(ctx context.Context, u wire.Update) (wire.View, error) {
 	u.Member.Settings = u.Member.Settings.Normalized()
-	return t.call(ctx, u, func(between func()) (wire.View, error) { return t.sync(u, between) })
+	return t.call(ctx, &u, t.sync)
 }
 
 // Read is that of wire.Backend, with faults.
 func (t *Table) Read(ctx context.Context, q wire.Query) (wire.View, error) {
-	return t.call(ctx, wire.Update{Query: q}, func(between func()) (wire.View, error) { return t.read(q, between) })
+	return t.call(ctx, &wire.Update{Query: q}, t.read)
 }
 
-func (t *Table) call(ctx context.Context, u wire.Update, do func(between func()) (wire.View, error)) (wire.View, error) {
+func (t *Table) call(ctx context.Context, u *wire.Update, do func(*wire.Update, func()) (wire.View, error)) (wire.View, error) {
 	t.mu.Lock()
-	choose := t.faults
+	choose, f := t.faults, Fault{}
 	t.mu.Unlock()
-	var f Fault
 	if choose != nil {
-		f = choose(u)
-	}
-	between := func() {
-		if t.piecewise {
-			t.mu.Unlock()
-			backoff.Sleep(context.Background(), f.Between)
-			t.mu.Lock()
-		}
+		f = choose(*u)
 	}
 	reach := func() (wire.View, error) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		return do(between)
-	}
-	if !backoff.Sleep(ctx, f.Before) {
-		return wire.View{}, context.Cause(ctx)
+		return do(u, func() {
+			if t.piecewise {
+				t.mu.Unlock()
+				backoff.Sleep(context.Background(), f.Between)
+				t.mu.Lock()
+			}
+		})
 	}
 	if f.Again > 0 {
-		time.AfterFunc(f.Again, func() { _, _ = reach() })
+		time.AfterFunc(f.Before+f.Again, func() { _, _ = reach() })
 	}
-	if f.Err != nil {
-		return wire.View{}, f.Err
+	v, err := wire.View{}, f.Err
+	if backoff.Sleep(ctx, f.Before) && err == nil {
+		v, err = reach()
 	}
-	v, err := reach()
 	if !backoff.Sleep(ctx, f.After) {
 		return wire.View{}, context.Cause(ctx)
 	}
 	return v, err
+}
+
+// Records are what a table stores, as far as [Table.Edit] may change it.
+type Records struct {
+	Epoch   uint64
+	Lease   time.Duration
+	Members map[uint64]*Member // by ID, also those that have only orders
+	Tasks   map[string]wire.Task
+}
+
+// Member has all records of one ID.
+type Member struct {
+	Record wire.Member  // zero: none
+	Report *wire.Report // nil: none
+	Orders map[string]Order
+
+	at, removed uint64 // revisions of Record and of its removal; 0: none
+	reportedAt  uint64 // revision of Report
+	stored      uint64 // heartbeat of the Sync that stored Report
+	reportOf    string // reading from which Report was made
+	// The order record of a piecewise table has an identity, and the epoch and the version
+	// of its last writer. One that was edited by hand is another one.
+	reading        string
+	epoch, version uint64
+}
+
+// Order is an order with the revision that wrote it.
+type Order struct {
+	wire.Order
+	at uint64
+}
+
+// count returns how many orders to run a member has.
+func (m *Member) count() (n int) {
+	for _, o := range m.Orders {
+		if !o.Stop {
+			n++
+		}
+	}
+	return n
 }
 
 // Saved is a copy of a table.
@@ -91,43 +125,56 @@ func (t *Table) Save() Saved {
 	return Saved{t.now.clone()}
 }
 
-// Restore sets the table back to a copy, as a failover or a restored backup does.
-// Each Sync can tell that it is a copy.
+// clone returns a copy that shares nothing that changes.
+func (s state) clone() state {
+	s.Tasks, s.Members = maps.Clone(s.Tasks), maps.Clone(s.Members)
+	s.drains, s.holds, s.restarts = maps.Clone(s.drains), maps.Clone(s.holds), maps.Clone(s.restarts)
+	for id, m := range s.Members {
+		copied := *m
+		copied.Orders = maps.Clone(m.Orders)
+		s.Members[id] = &copied
+	}
+	return s
+}
+
+// Restore sets the table back to a copy, as a failover or a restored backup does. It is
+// then another Server (B7).
 func (t *Table) Restore(s Saved) {
-	t.replace(func(now *state) { *now, t.other = s.s.clone(), true })
-}
-
-// Truncate makes the table empty. It is then a new one, and not confirmed.
-func (t *Table) Truncate() {
-	t.replace(func(now *state) {
-		revision := now.revision
-		*now = empty()
-		now.revision = revision + 1
-	})
-}
-
-// Edit changes records by hand: it replaces them by garbage, by records from the future, or
-// deletes them. The number of orders that the table keeps does not follow.
-func (t *Table) Edit(f func(*Records)) {
-	t.replace(func(s *state) {
-		s.revision++
-		f(&s.Records)
-		for _, m := range s.Members {
-			m.at, m.reportedAt = s.revision, s.revision
-			for task, o := range m.Orders {
-				m.Orders[task] = Order{o.Order, s.revision}
-			}
-			if n := m.count(); t.piecewise && n != m.toRun {
-				m.toRun, m.reading, m.epoch, m.version = n, "", 0, 0
-			}
-		}
-	})
-}
-
-// replace changes the state, and wakes everybody.
-func (t *Table) replace(f func(now *state)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	f(&t.now)
+	revision := t.now.revision
+	t.now = s.s.clone()
+	t.now.revision = max(revision, s.s.revision)
+	t.lose()
+}
+
+// Truncate makes the table empty. It is then another Server, and not confirmed.
+func (t *Table) Truncate() { t.Restore(Saved{empty()}) }
+
+// Edit changes records by hand: it replaces them by garbage, by records from the future, or
+// deletes them. If it leaves a sign that acknowledged data is lost, the table is then
+// another Server (B7): an epoch or a lease out of range, a heartbeat that fell, and unless
+// the table is piecewise another number of orders to run.
+func (t *Table) Edit(f func(*Records)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, before := &t.now, t.now.clone()
+	s.revision++
+	f(&s.Records)
+	lost := s.Epoch < before.Epoch || s.Epoch >= wire.MaxEpoch || s.Lease < 0 || s.Lease > wire.MaxLease
+	for id, m := range s.Members {
+		m.at, m.reportedAt = s.revision, s.revision
+		for task, o := range m.Orders {
+			m.Orders[task] = Order{o.Order, s.revision}
+		}
+		was := before.member(id)
+		if m.count() != was.count() {
+			m.reading, m.epoch, m.version = "", 0, 0
+		}
+		lost = lost || m.Record.Heartbeat < was.Record.Heartbeat || !t.piecewise && m.count() != was.count()
+	}
+	if lost {
+		t.lose()
+	}
 	t.wake()
 }
