@@ -123,9 +123,7 @@ func (d *dispatch) stored(now time.Time) {
 		delete(d.tasks, name)
 	}
 	for _, o := range b.Orders {
-		if m := d.members[o.Member]; m.waiting.IsZero() {
-			m.waiting = now
-		}
+		mark(&d.members[o.Member].waiting, true, now)
 	}
 	d.deleted(b.Dropped)
 	d.toList = d.toList && !b.Listed

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -45,10 +46,10 @@ var (
 // marks orders, which the replica's loop writes for all members at once, and waits for the
 // report.
 type communicator struct {
-	mu      sync.Mutex // guards everything below
+	mu      sync.Mutex // guards d
 	d       *dispatch
-	waiting int // calls of Apply under way
 	wake    func()
+	calls   atomic.Int32 // of Apply, under way
 	timeout time.Duration
 }
 
@@ -61,13 +62,6 @@ func (c *communicator) do(f func(d *dispatch)) {
 	f(c.d)
 }
 
-// isWaiting reports whether calls are under way.
-func (c *communicator) isWaiting() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.waiting > 0
-}
-
 // List returns what a member may run, those not yet started first. It is the same slice
 // while nothing changes (C2), and held if the member is silent (A10).
 func (c *communicator) List(ctx context.Context, w WorkerID) ([]string, error) {
@@ -77,8 +71,7 @@ func (c *communicator) List(ctx context.Context, w WorkerID) ([]string, error) {
 	if m == nil || m.gone {
 		return nil, errGone
 	}
-	silent := m.held || m.unreadable || !m.waiting.IsZero() && time.Since(m.waiting) > c.timeout
-	if silent && !orchestrator.Held(ctx) {
+	if silent := m.held || m.unreadable || !m.waiting.IsZero() && time.Since(m.waiting) > c.timeout; silent && !orchestrator.Held(ctx) {
 		return nil, errNotHeld
 	}
 	return m.mayRunAll(), nil
@@ -102,40 +95,35 @@ func (c *communicator) Apply(ctx context.Context, w WorkerID, writes []orchestra
 	if !ok {
 		m = &memberOrders{gone: true}
 	}
-	entries, errs, open := make([]*entry, len(writes)), make([]error, len(writes)), make(map[int]bool)
+	entries, done, errs := make([]*entry, len(writes)), make([]bool, len(writes)), make([]error, len(writes))
 	for i, write := range writes {
-		open[i] = true
 		if ok {
 			entries[i] = c.d.order(m, write.Task, write.Op == orchestrator.OpAdd)
 		}
 	}
-	c.waiting++
+	c.calls.Add(1)
+	defer c.calls.Add(-1)
 	c.wake()
-	for ended := false; ; {
-		for i := range open {
-			done, err := outcome(m, writes[i], entries[i])
-			if errs[i] = err; done {
-				delete(open, i)
+	for open := true; open; {
+		changed, cause := m.changed, context.Cause(ctx)
+		open = false
+		for i, write := range writes {
+			if done[i] {
+				continue
 			}
-			if done && err == nil {
-				orchestrator.Applied(ctx, writes[i])
+			if done[i], errs[i] = outcome(m, write, entries[i], cause); done[i] && errs[i] == nil {
+				orchestrator.Applied(ctx, write)
 			}
+			open = open || !done[i]
 		}
-		if ended || len(open) == 0 {
-			break
+		if open {
+			c.mu.Unlock()
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+			c.mu.Lock()
 		}
-		changed := m.changed
-		c.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			ended = true
-		}
-		c.mu.Lock()
-	}
-	c.waiting--
-	for i := range open {
-		errs[i] = expire(context.Cause(ctx), m, writes[i], entries[i])
 	}
 	if errors.Join(errs...) == nil {
 		return nil
@@ -143,34 +131,26 @@ func (c *communicator) Apply(ctx context.Context, w WorkerID, writes []orchestra
 	return errs
 }
 
-// outcome returns whether a write was answered, and its result.
-func outcome(m *memberOrders, write orchestrator.Write[string], e *entry) (done bool, err error) {
+// outcome returns whether a write was answered, and its result. cause is why the call has
+// ended; nil: it has not. Then an order to run that was never written is taken back.
+func outcome(m *memberOrders, write orchestrator.Write[string], e *entry, cause error) (done bool, err error) {
 	add := write.Op == orchestrator.OpAdd
 	switch {
 	case m.gone && add:
 		return true, errGone
-	case m.gone, e == nil:
+	case m.gone, e == nil, !add && e.isOver():
 		return true, nil
-	case !add:
-		return e.isOver(), nil
-	case !e.run: // refused
+	case add && !e.run:
 		return true, fmt.Errorf("%w: %s", orchestrator.ErrRejected, e.why)
-	}
-	_, refused := m.report.Refused[write.Task]
-	return e.isRead() && !refused && !m.starting[write.Task], nil
-}
-
-// expire returns the result of a write that is open when the call's context has ended. An
-// order to run that was never written is taken back.
-func expire(cause error, m *memberOrders, write orchestrator.Write[string], e *entry) error {
-	switch {
-	case errors.Is(cause, orchestrator.ErrDeposed):
-	case write.Op == orchestrator.OpAdd && e.dirty && e.run && (e.Version == 0 || e.Stop): // it was never written
+	case add && e.isRead() && m.reports(write.Task) && !m.starting[write.Task]:
+		return true, nil
+	case cause == nil, errors.Is(cause, orchestrator.ErrDeposed):
+	case add && e.dirty && (e.Version == 0 || e.Stop): // it was never written
 		e.run, e.dirty = false, false
 		m.touch()
-		return errWithdrawn
-	case write.Op == orchestrator.OpRemove && e.isRead() && m.also[write.Task]:
-		return fmt.Errorf("%w: %w", orchestrator.ErrStopping, cause)
+		return true, errWithdrawn
+	case !add && e.isRead() && m.also[write.Task]:
+		return true, fmt.Errorf("%w: %w", orchestrator.ErrStopping, cause)
 	}
-	return cause
+	return cause != nil, cause
 }

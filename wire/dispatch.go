@@ -182,11 +182,7 @@ func (d *dispatch) reported(m *memberOrders, r Report, now time.Time) {
 	for _, e := range m.orders {
 		unread = unread || e.Version > r.Applied
 	}
-	if !unread {
-		m.waiting = time.Time{}
-	} else if m.waiting.IsZero() {
-		m.waiting = now
-	}
+	mark(&m.waiting, unread, now)
 	m.touch()
 }
 

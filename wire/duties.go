@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/f8949c05/orchestrator/worker"
 )
@@ -23,9 +22,6 @@ type duties struct {
 	applied  uint64
 	// incomplete: the table has another number of orders to run.
 	incomplete bool
-	// late is since when the worker has not had all that follows from the orders (A11);
-	// zero: it has it.
-	late time.Time
 }
 
 // start is what the worker is given for a task. token is the version of the order from
@@ -40,9 +36,7 @@ type start struct {
 const whyOld = "the order was not above Applied when it was read"
 
 func newDuties(piecewise bool) *duties {
-	return &duties{
-		piecewise: piecewise, orders: make(map[string]Order), accepted: make(map[string]start), why: make(map[string]string),
-	}
+	return &duties{piecewise: piecewise, orders: make(map[string]Order), accepted: make(map[string]start), why: make(map[string]string)}
 }
 
 // present is what the worker has, by task.
@@ -135,6 +129,13 @@ func (d *duties) steps(have present) (add, update []start, remove []string) {
 	return add, update, remove
 }
 
+// isBehind reports whether the worker has not been given all that steps returns (A11). A
+// start that waits for the end of an earlier run was given.
+func isBehind(add []start, remove []string, have present) bool {
+	isNew := func(s start) bool { _, here := have[s.task]; return !here }
+	return len(remove) > 0 || slices.ContainsFunc(add, isNew)
+}
+
 // fail records that the worker has refused to start a task from an order.
 func (d *duties) fail(from start, why string) {
 	if d.accepted[from.task] == from {
@@ -152,31 +153,20 @@ func (d *duties) forget(published *Report, have present) {
 	})
 }
 
-// overdue returns for how long there has been something that was not handed to the worker
-// (A11). A start that waits for the end of an earlier run was.
-func (d *duties) overdue(have present, now time.Time) time.Duration {
-	add, _, remove := d.steps(have)
-	add = slices.DeleteFunc(add, func(s start) bool { _, here := have[s.task]; return here })
-	if len(add)+len(remove) == 0 {
-		d.late = time.Time{}
-		return 0
-	}
-	if d.late.IsZero() {
-		d.late = now
-	}
-	return now.Sub(d.late)
-}
-
 // report returns the present report (O2).
 func (d *duties) report(have present) Report {
-	r := Report{Applied: d.applied}
-	runs := func(task string) bool {
-		o, ordered := d.orders[task]
+	r := Report{Applied: d.applied, Refused: make(map[string]string)}
+	runs := make(map[string]bool) // by an accepted order, which the table has
+	var refused []string
+	for task, o := range d.orders {
 		_, accepted := d.accepted[task]
-		return ordered && !o.Stop && accepted
+		_, here := have[task]
+		if runs[task] = accepted && !o.Stop; !o.Stop && !accepted && !here && o.Version <= d.applied {
+			refused = append(refused, task)
+		}
 	}
 	for task, s := range have {
-		if !runs(task) {
+		if !runs[task] {
 			r.Also = append(r.Also, task)
 		} else if s.State == worker.Starting {
 			r.Starting = append(r.Starting, task)
@@ -186,7 +176,7 @@ func (d *duties) report(have present) Report {
 		}
 	}
 	for task := range d.accepted {
-		if _, here := have[task]; !here && !runs(task) {
+		if _, here := have[task]; !here && !runs[task] {
 			r.Also = append(r.Also, task)
 		}
 	}
@@ -195,17 +185,6 @@ func (d *duties) report(have present) Report {
 	slices.SortFunc(r.States, func(a, b TaskState) int { return cmp.Compare(a.Task, b.Task) })
 	r.More = max(0, len(r.States)-maxListed)
 	r.States = r.States[:len(r.States)-r.More]
-	var refused []string
-	for task, o := range d.orders {
-		_, here := have[task]
-		_, accepted := d.accepted[task]
-		if !o.Stop && o.Version <= d.applied && !here && !accepted {
-			refused = append(refused, task)
-		}
-	}
-	if len(refused) > 0 {
-		r.Refused = make(map[string]string, len(refused))
-	}
 	slices.Sort(refused)
 	for i, task := range refused {
 		if r.Refused[task] = ""; i < maxListed {

@@ -66,7 +66,7 @@ func starts(d *duties, have present) (tasks []string) {
 func TestO1_StartsOnlyFromNewOrders(t *testing.T) {
 	d := member(toRun("a", 101), toRun("b", 103))
 	require.Equal(t, []string{"a", "b"}, starts(d, nil))
-	require.Equal(t, Report{Applied: 103}, d.report(nil))
+	require.Equal(t, Report{Applied: 103, Refused: map[string]string{}}, d.report(nil))
 
 	show(d, running("a", "b"), toRun("a", 101), toRun("b", 103), toRun("late", 102))
 	require.Empty(t, starts(d, running("a", "b")))
@@ -74,7 +74,7 @@ func TestO1_StartsOnlyFromNewOrders(t *testing.T) {
 
 	show(d, running("a", "b"), toRun("a", 102), toRun("b", 50))
 	r := d.report(running("a", "b"))
-	require.Equal(t, Report{Applied: 103}, r, "an order for a running task is acted on, whatever its version")
+	require.Equal(t, Report{Applied: 103, Refused: map[string]string{}}, r, "an order for a running task is acted on, whatever its version")
 
 	d.read(&View{Server: "t", Full: true, Orders: []Order{{Member: 1, Task: "old", Version: 90}, {Member: 1, Task: "new", Version: 104}}, OrderCount: 2}, 1)
 	d.accept(running("a", "b"), 100, false)
@@ -153,7 +153,7 @@ func TestO6_OrdersOfAnotherEpochAreLeftUnread(t *testing.T) {
 	}
 	d.read(&View{Server: "s", Full: true, Orders: before, OrderCount: 2}, 1)
 	d.accept(running("a"), 1<<33, true)
-	require.Equal(t, Report{Applied: 101}, d.report(running("a")), "neither accepted nor refused")
+	require.Equal(t, Report{Applied: 101, Refused: map[string]string{}}, d.report(running("a")), "neither accepted nor refused")
 	require.Empty(t, starts(d, running("a")))
 
 	d.read(&View{Server: "s", Orders: []Order{{Member: 1, Task: "c", Version: 1<<33 + 1, Stop: true}}, OrderCount: 2}, 1)
@@ -177,7 +177,7 @@ func TestO7_AStopIsForgottenOnceItWasPublished(t *testing.T) {
 	r = d.report(nil)
 	d.forget(&r, nil)
 	require.Empty(t, d.orders)
-	require.Equal(t, Report{Applied: 102}, d.report(nil))
+	require.Equal(t, Report{Applied: 102, Refused: map[string]string{}}, d.report(nil))
 }
 
 func TestO7_OrdersAreCounted(t *testing.T) {
@@ -189,15 +189,26 @@ func TestO7_OrdersAreCounted(t *testing.T) {
 
 func TestA11_ActingIsHandingOver(t *testing.T) {
 	d := member(toRun("a", 101), toRun("b", 101))
-	stopping := has(map[string]worker.State{"a": worker.Stopping, "b": worker.Queued})
-	require.Zero(t, d.overdue(nil, at(0)))
-	require.Equal(t, lease, d.overdue(nil, at(lease)))
-	require.Zero(t, d.overdue(stopping, at(lease)), "an earlier run ends first, a slot is awaited")
-	require.Zero(t, d.overdue(nil, at(2*lease)), "counted anew")
-	require.Zero(t, d.overdue(stopping, at(2*lease)))
-	show(d, running("a"), toStop("a"))
-	require.Zero(t, d.overdue(running("a"), at(3*lease)))
-	require.Equal(t, time.Second, d.overdue(running("a"), at(3*lease+time.Second)))
+	behind := func(have present) bool {
+		add, _, remove := d.steps(have)
+		return isBehind(add, remove, have)
+	}
+	require.True(t, behind(nil))
+	require.True(t, behind(running("a")))
+	waiting := has(map[string]worker.State{"a": worker.Stopping, "b": worker.Queued})
+	require.False(t, behind(waiting), "an earlier run ends first, a slot is awaited")
+	show(d, running("a", "b"), toStop("a"))
+	require.True(t, behind(running("a", "b")))
+	require.False(t, behind(waiting))
+}
+
+func TestMark(t *testing.T) {
+	var since time.Time
+	mark(&since, true, at(1))
+	mark(&since, true, at(2))
+	require.Equal(t, at(1), since)
+	mark(&since, false, at(3))
+	require.Zero(t, since)
 }
 
 // The orders of another order record are not those of the former one.

@@ -19,7 +19,7 @@ func at(d time.Duration) time.Time { return time.Unix(1_800_000_000, 0).Add(d) }
 
 // candidate returns the election of member 1, which has synced with a table of others.
 func candidate(v View) *election {
-	e := &election{self: Member{ID: 1, Lease: lease, Joined: 1}, synced: true}
+	e := &election{self: Member{ID: 1, Lease: lease, Joined: 1}, synced: true, observed: observer{seen: make(map[uint64]*sighting)}}
 	v.Members = append(v.Members, e.self)
 	v.Full, v.Beats = true, beatsOf(v.Members)
 	e.received(&v, true, at(0), at(0))
@@ -106,7 +106,7 @@ func TestA3_TheFifthCandidateWaits(t *testing.T) {
 		v.Members = append(v.Members, other(id))
 	}
 	v.Members[0].Role = WorkerOnly
-	e := &election{self: Member{ID: 1, Lease: lease, Joined: 9}, synced: true}
+	e := &election{self: Member{ID: 1, Lease: lease, Joined: 9}, synced: true, observed: observer{seen: make(map[uint64]*sighting)}}
 	v.Members = append(v.Members, e.self)
 	v.Beats = beatsOf(v.Members)
 	e.received(&v, true, at(0), at(0))

@@ -29,8 +29,7 @@ func (l *loop) closeTasks(ctx context.Context) {
 		l.leave.tasks = n
 	}
 	closed := make(chan error, 1)
-	l.leave.closed = closed
-	l.leave.deadline = time.After(l.r.s.stop)
+	l.leave.closed, l.leave.deadline = closed, time.After(l.r.s.stop)
 	l.r.parts.Go(func() { closed <- l.r.worker.Close(ctx) })
 }
 
@@ -38,12 +37,9 @@ func (l *loop) closeTasks(ctx context.Context) {
 func (l *loop) wait(ctx context.Context, changes <-chan struct{}) (done bool, err error) {
 	now := time.Now()
 	pause := min(l.e.self.Lease/12, 500*time.Millisecond)
-	woken, lost := l.r.woken, l.r.worker.LeaseLost()
-	if l.leave.closed != nil { // there is no other life
-		lost = nil
-	}
+	woken := l.r.woken
 	if l.failed != nil { // it waits, whatever happens
-		woken, changes, lost = nil, nil, nil
+		woken, changes = nil, nil
 	} else if l.joined {
 		sync, read := l.due(now)
 		pause = min(sync.Sub(now), read.Sub(now))
@@ -71,7 +67,6 @@ func (l *loop) wait(ctx context.Context, changes <-chan struct{}) (done bool, er
 		}
 	case <-woken:
 	case <-changes:
-	case <-lost:
 	case <-time.After(max(pause, time.Millisecond)):
 	}
 	return false, nil

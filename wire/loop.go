@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 // loop is the shell around the rules: it makes the calls of one replica, one at a time.
@@ -43,7 +46,7 @@ type loop struct {
 
 func newLoop(r *Replica) *loop {
 	l := &loop{r: r, acts: acts{r: r, flying: make(map[start]bool), failed: make(map[start]string)}}
-	l.e.self = r.s.self
+	l.e.self, l.e.observed.seen = r.s.self, make(map[uint64]*sighting)
 	l.e.self.ID = r.worker.Incarnation()
 	l.begin()
 	return l
@@ -102,7 +105,7 @@ func (l *loop) turn(ctx context.Context, now time.Time) error {
 func (l *loop) due(now time.Time) (sync, read time.Time) {
 	lease := l.e.self.Lease
 	sync, read = l.lastSync.Add(lease/12), l.lastRead.Add(l.readEvery(now))
-	if l.d.overdue(l.acts.have(), now) >= lease/3 { // A11
+	if late := l.acts.late; !late.IsZero() && now.Sub(late) >= lease/3 { // A11
 		l.r.warn("worker does not take orders, no heartbeat is sent")
 		return now.Add(lease), read
 	}
@@ -120,16 +123,10 @@ func (l *loop) due(now time.Time) (sync, read time.Time) {
 
 // hasNews reports whether there is something to write before the next heartbeat.
 func (l *loop) hasNews(now time.Time) bool {
-	switch {
-	case !l.e.synced, l.published == nil, l.reading != l.d.reading, l.e.shouldCampaign(now):
-		return true
-	case l.e.self.Draining != l.record.Draining, l.r.source.answered(now) != l.record.Answered:
-		return true
-	case l.next(now) != nil:
-		return true
-	}
 	report := l.d.report(l.acts.have())
-	return !sameReport(&report, l.published)
+	return !l.e.synced || l.published == nil || l.reading != l.d.reading || !sameReport(&report, l.published) ||
+		l.e.self.Draining != l.record.Draining || l.r.source.answered(now) != l.record.Answered ||
+		l.e.shouldCampaign(now) || l.next(now) != nil
 }
 
 // readEvery returns the time between two reads (section 5 of the contract).
@@ -137,7 +134,7 @@ func (l *loop) readEvery(now time.Time) time.Duration {
 	n, most := time.Duration(len(l.e.observed.seen)), l.e.self.Lease/12
 	waits := l.r.waiter != nil && !now.Before(l.deaf)
 	switch {
-	case l.lead != nil && l.lead.c.isWaiting():
+	case l.lead != nil && l.lead.c.calls.Load() > 0:
 		return min(max(4*time.Millisecond, n*500*time.Microsecond), 50*time.Millisecond)
 	case now.Before(l.hurry) && (!waits || l.lead != nil && !l.r.traits.ReportsWake):
 		return min(max(20*time.Millisecond, n*time.Millisecond), most)
@@ -222,14 +219,10 @@ func (l *loop) sync(ctx context.Context) error {
 		u.Report, u.Reading, expected = &report, l.d.reading, u.Member.Heartbeat
 	}
 	u.Batch = l.next(began)
-	if u.Report != nil || u.Batch != nil || u.Campaign != 0 || u.Confirm {
-		l.r.log.Debug("sync", "id", u.Self, "heartbeat", u.Member.Heartbeat, "report", u.Report, "batch", u.Batch, "campaign", u.Campaign, "confirm", u.Confirm)
-	}
 	v, err := l.call(ctx, "sync", func(ctx context.Context) (View, error) { return l.r.backend.Sync(ctx, u) })
 	now := time.Now()
 	refused := errors.Is(err, orchestrator.ErrRejected)
-	l.unanswered = err != nil && !refused
-	l.tried = l.tried || !refused
+	l.unanswered, l.tried = err != nil && !refused, l.tried || !refused
 	if u.Report != nil {
 		l.published = nil // the table may have it, or not
 	}
@@ -301,8 +294,7 @@ func (l *loop) follow(ctx context.Context) error {
 		}
 	}
 	_, _, tried, bad := l.r.source.state()
-	atStart := !tried && l.e.self.Role.leads() && !l.e.self.Draining
-	l.r.source.run(ctx, l.e.wantsSource(now) || atStart)
+	l.r.source.run(ctx, l.e.wantsSource(now) || !tried && l.e.self.Role.leads() && !l.e.self.Draining)
 	if l.lead != nil {
 		l.updateLeadership(now)
 	}
@@ -329,4 +321,92 @@ func (l *loop) rejoin(ctx context.Context) error {
 	l.e.rejoin(l.r.worker.Incarnation(), l.tried)
 	l.begin()
 	return nil
+}
+
+// acts carries out duties on the worker.
+type acts struct {
+	r *Replica
+	// late is since when the worker has not had all that follows from the orders (A11);
+	// zero: it has it.
+	late time.Time
+
+	mu     sync.Mutex       // guards the fields below
+	flying map[start]bool   // adds under way
+	failed map[start]string // adds that the worker has refused, with why
+}
+
+// do hands to the worker what follows from the orders. The fence is the life, and Applied in
+// it. do returns soon: it waits a few milliseconds for stops, so that one report tells of
+// them all.
+func (a *acts) do(d *duties, life, id uint64, live bool, epoch uint64) {
+	have := a.have()
+	a.mu.Lock()
+	for s, why := range a.failed {
+		d.fail(s, why)
+	}
+	clear(a.failed)
+	d.accept(have, epoch, live)
+	add, update, remove := d.steps(have)
+	mark(&a.late, isBehind(add, remove, have), time.Now())
+	var changes []worker.Change[string]
+	add = slices.DeleteFunc(add, func(s start) bool { return a.flying[s] }) // one may wait for the end of an earlier run
+	for _, s := range add {
+		changes = append(changes, worker.Change[string]{Write: orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: s.task}, Grant: s.grant()})
+		a.flying[s] = true
+	}
+	a.mu.Unlock()
+	for _, task := range remove {
+		changes = append(changes, worker.Change[string]{Write: orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: task}})
+	}
+	term := orchestrator.Term{Epoch: life, Number: d.applied}
+	a.r.worker.Fence(term)
+	ctx := worker.ContextWithIncarnation(orchestrator.ContextWithTerm(context.Background(), term), id)
+	for _, s := range update {
+		_ = a.r.worker.Update(ctx, s.task, s.grant()) // if it fails, it is still to be done with the next turn
+	}
+	if len(changes) > 0 {
+		a.apply(ctx, changes, add)
+	}
+}
+
+// have returns what the worker has.
+func (a *acts) have() present {
+	all := a.r.worker.Status()
+	have := make(present, len(all))
+	for _, s := range all {
+		have[s.Task] = s
+	}
+	return have
+}
+
+// isBusy reports whether adds are under way.
+func (a *acts) isBusy() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.flying) > 0
+}
+
+// grant returns what the worker is given for a start.
+func (s start) grant() worker.Grant { return worker.Grant{Version: int64(s.version), Token: s.token} }
+
+// apply hands changes to the worker. The adds are the first of them.
+func (a *acts) apply(ctx context.Context, changes []worker.Change[string], adds []start) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		errs := a.r.worker.ApplyWith(ctx, changes)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for i, s := range adds {
+			delete(a.flying, s)
+			if errs != nil && errors.Is(errs[i], orchestrator.ErrRejected) && !errors.Is(errs[i], orchestrator.ErrStale) {
+				a.failed[s] = errs[i].Error()
+			}
+		}
+		a.r.wake()
+	}()
+	select {
+	case <-done:
+	case <-time.After(a.r.patience):
+	}
 }
