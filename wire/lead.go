@@ -52,14 +52,6 @@ func (l *loop) beginLeading(ctx context.Context) error {
 	l.e.lead()
 	leading, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // stopLeading ends it, with ErrDeposed
 	lead.cancel, l.lead = stop, lead
-	lost := l.r.worker.LeaseLost()
-	l.r.parts.Go(func() { // not by the loop, which may wait for the backend
-		select {
-		case <-lost:
-			stop(orchestrator.ErrDeposed)
-		case <-leading.Done():
-		}
-	})
 	l.r.log.Info("leads", "epoch", v.Epoch, "members", len(v.Members), "tasks", len(v.Tasks))
 	l.updateLeadership(now)
 	l.r.parts.Go(func() {
@@ -82,7 +74,7 @@ func (l *loop) stopLeading(reason string) {
 	}
 	l.lead.cancel(orchestrator.ErrDeposed)
 	l.r.log.Info("leads no longer", "epoch", l.e.led, "reason", reason)
-	l.former, l.lead, l.e.leads, l.since = l.lead.done, nil, false, ""
+	l.former, l.lead, l.e.leads, l.e.campaigned, l.since = l.lead.done, nil, false, time.Now(), ""
 }
 
 // checkLeadership ends a leadership that has ended.

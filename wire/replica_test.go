@@ -133,7 +133,8 @@ func TestA8_LeasesMayDiffer(t *testing.T) {
 		f.join("r0")
 		f.within(2*lease, "all run", func() bool { return f.allRun() && f.even() })
 		f.kill("short")
-		require.Less(t, f.within(lease, "the tasks of the short lease", f.allRun), 4*time.Second)
+		// Others may first see its last heartbeat a lease after it was written.
+		require.LessOrEqual(t, f.within(lease, "the tasks of the short lease", f.allRun), 2*2*time.Second+200*time.Millisecond)
 		f.kill("long")
 		took := f.within(2*time.Minute, "the tasks of the long lease", f.allRun)
 		require.InDelta(t, time.Minute, took, float64(10*time.Second))
