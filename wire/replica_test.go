@@ -272,7 +272,7 @@ func TestNeverStuck(t *testing.T) {
 	}
 }
 
-func TestNew_NamesWhatIsWrong(t *testing.T) {
+func TestRn_NewNamesWhatIsWrong(t *testing.T) {
 	work := func(context.Context, string) error { return nil }
 	_, err := wire.New(nil, nil, nil, nil)
 	require.ErrorIs(t, err, wire.ErrInvalid)
@@ -302,7 +302,7 @@ func TestNew_NamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestServices(t *testing.T) {
+func TestRg_Services(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		f.settle(2, 4)
 		err := f.join("x", wire.WithService("another"))
