@@ -220,9 +220,7 @@ func (t *Table) view(q wire.Query, between func()) (wire.View, error) {
 			v.Seen = max(v.Seen, n)
 		}
 	}
-	ids := slices.Sorted(maps.Keys(s.Members))
-	for _, id := range ids {
-		m := s.Members[id]
+	for id, m := range s.Members {
 		if m.removed > since && (!v.Full || len(m.Orders) > 0) {
 			v.Gone = append(v.Gone, id)
 		}
@@ -246,17 +244,19 @@ func (t *Table) view(q wire.Query, between func()) (wire.View, error) {
 		}
 	}
 	between()
-	for _, id := range ids {
-		for _, o := range s.member(id).Orders {
+	for id, m := range s.Members {
+		for _, o := range m.Orders {
 			if (id == q.Self || q.Follow) && (v.Full || o.at > since) {
 				v.Orders = append(v.Orders, o.Order)
 			}
 			see(o.Version, wire.MaxEpoch)
 		}
 	}
-	v.OrderCount = s.member(q.Self).count()
-	if t.piecewise {
-		v.Reading = s.member(q.Self).reading
+	if self := s.Members[q.Self]; self != nil {
+		v.OrderCount = self.count()
+		if t.piecewise {
+			v.Reading = self.reading
+		}
 	}
 	if q.Follow && v.Full {
 		v.Tasks = slices.Collect(maps.Values(s.Tasks))
