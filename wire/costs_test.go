@@ -133,3 +133,26 @@ func TestCostsOfDoingNothing(t *testing.T) {
 		})
 	}
 }
+
+// A replica that leaves, and one of whose tasks does not stop, costs its leader few reads: it
+// reads often for a second after each batch only.
+func TestCostsOfAStopThatHangs(t *testing.T) {
+	metered(t, 4, 100, func(t *testing.T, f *fleet, m *meter) {
+		f.mu.Lock()
+		f.stubborn = map[string]time.Duration{"stubborn": 4 * time.Minute}
+		f.mu.Unlock()
+		n := f.join("stubborn", wire.WithDrain(time.Second), wire.WithLastResort(func([]string) {}))
+		f.within(lease, "even", func() bool { return f.allRun() && f.even() })
+		delete(f.replicas, "stubborn")
+		n.stop()
+		time.Sleep(2 * lease)
+		m.reset()
+		time.Sleep(2 * time.Minute)
+		c := m.reset()
+		t.Logf("two minutes: %+v", c)
+		require.Less(t, c.reads, int64(20*2*60))
+		time.Sleep(2 * time.Minute)
+		<-n.done
+		f.within(lease, "all run", f.allRun)
+	})
+}

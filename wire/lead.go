@@ -23,7 +23,6 @@ type leadership struct {
 
 	compared uint64    // the number of the answer that was compared since reread; 0: none
 	reread   time.Time // when everything was read last (O8)
-	unsure   bool      // the backend refuses a batch that it may have written
 }
 
 // beginLeading reads everything and starts an orchestrator (O6), once the former one has
@@ -83,9 +82,6 @@ func (l *loop) checkLeadership() {
 		return
 	}
 	reason := l.e.deposed()
-	if l.lead.unsure {
-		reason = "the backend refuses a batch that it may have written"
-	}
 	select {
 	case <-l.lead.done:
 		reason = fmt.Sprint("its orchestrator has ended: ", l.lead.err)
@@ -115,7 +111,7 @@ func (l *loop) answered(u *Update, v *View, err error, now time.Time) {
 		case !errors.Is(err, orchestrator.ErrRejected):
 			d.unsure = true
 		case d.unsure: // an earlier Sync with it may have been stored
-			l.lead.unsure = true
+			l.stopLeading("the backend refuses a batch that it may have written")
 		default:
 			if left := d.refuse(err); left != "" {
 				l.r.warn("backend refuses a record, it is left out", "record", left, "err", err)

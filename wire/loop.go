@@ -129,16 +129,17 @@ func (l *loop) hasNews(now time.Time) bool {
 		l.e.shouldCampaign(now) || l.next(now) != nil
 }
 
-// readEvery returns the time between two reads (section 5 of the contract).
+// readEvery returns the time between two reads (section 5 of the contract). A call that has
+// been under way for more than a second waits for a slow stop.
 func (l *loop) readEvery(now time.Time) time.Duration {
 	n, most := time.Duration(len(l.e.observed.seen)), l.e.self.Lease/12
-	waits := l.r.waiter != nil && !now.Before(l.deaf)
+	waits, calls := l.r.waiter != nil && !now.Before(l.deaf), l.lead != nil && l.lead.c.calls.Load() > 0
 	switch {
-	case l.lead != nil && l.lead.c.calls.Load() > 0:
+	case calls && now.Before(l.hurry):
 		return min(max(4*time.Millisecond, n*500*time.Microsecond), 50*time.Millisecond)
 	case now.Before(l.hurry) && (!waits || l.lead != nil && !l.r.traits.ReportsWake):
 		return min(max(20*time.Millisecond, n*time.Millisecond), most)
-	case waits:
+	case waits && !calls:
 		return 2 * most
 	}
 	return min(50*time.Millisecond+n*2500*time.Microsecond, most)
