@@ -319,7 +319,7 @@ func (f *fleet) within(limit time.Duration, what string, done func() bool) time.
 			}
 			f.t.Fatalf("%s: not within %v; loads %v", what, limit, f.loads())
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(max(time.Millisecond, time.Since(began)/1000))
 		synctest.Wait()
 	}
 	f.neverTwice()

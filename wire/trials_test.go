@@ -61,7 +61,7 @@ func TestRj_ATaskThatIgnoresItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		f.settle(2, 4)
 		f.mu.Lock()
-		f.stubborn = map[string]time.Duration{"r9": time.Hour}
+		f.stubborn = map[string]time.Duration{"r9": 10 * time.Minute}
 		f.mu.Unlock()
 		var mu sync.Mutex
 		var named []string
@@ -85,7 +85,7 @@ func TestRj_ATaskThatIgnoresItsContext(t *testing.T) {
 		require.Len(t, f.log.lines("tasks do not stop"), 1)
 		require.Contains(t, f.log.lines("tasks do not stop")[0], named[0])
 		delete(f.replicas, "r9")
-		time.Sleep(time.Hour) // the test's last resort does not end the process
+		time.Sleep(10 * time.Minute) // the test's last resort does not end the process
 		<-n.done
 		require.Error(t, n.err)
 	})
