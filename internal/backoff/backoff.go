@@ -47,6 +47,9 @@ func (b *Backoff) Reset() { b.failures = 0 }
 
 // Sleep waits for d. It returns false at once when ctx is done.
 func Sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
