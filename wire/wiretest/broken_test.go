@@ -125,6 +125,14 @@ var defects = []defect{
 		}
 		v.Stored = b.given[b.last.Leader]
 	}},
+	{name: "the own heartbeat is shown with Beats only", found: "B1_TheLeadersAndTheOwnHeartbeat", view: func(_ *broken, q wire.Query, v *wire.View) {
+		if !q.Beats {
+			delete(v.Beats, q.Self)
+		}
+	}},
+	{name: "Stored is the last heartbeat", found: "B1_TheLeadersAndTheOwnHeartbeat", view: func(_ *broken, q wire.Query, v *wire.View) {
+		v.Stored = v.Beats[q.Self]
+	}},
 	{name: "Evict compares nothing", found: "B2_EvictComparesTheHeartbeat", sync: on(func(b *broken, u *wire.Update) {
 		b.given[u.Self] = u.Member.Heartbeat
 		if u.Batch != nil {

@@ -57,7 +57,7 @@ func testOtherServer(k *kit) {
 	k.true(v.Server != "another" && v.Server == a.last.Server, "the Server became %q, which a Sync named", v.Server)
 	k.equal(was, v.Beats[b.self.ID], "the heartbeat after a Sync that named another Server")
 	_, ok := v.Reports[b.self.ID]
-	k.true(!ok && memberOf(v, b.self.ID).Name != "other", "a Sync that named another Server has published something")
+	k.true(!ok && k.member(v, b.self.ID).Name != "other", "a Sync that named another Server has published something")
 	k.true(memberOf(v, a.self.ID) != nil, "a Sync that named another Server has removed a member")
 	k.equal(before, v.Epoch, "the epoch after a campaign that named another Server")
 	b.last = a.last
@@ -88,7 +88,7 @@ func testBatches(k *kit) {
 	b.batch(wire.Order{Member: a.self.ID, Task: "t"})
 	_, _ = b.try(k.Context(), func(u *wire.Update) { u.Batch = old }) // it may fail, too
 	v = b.read(nil)
-	k.true(!orderOf(v, a.self.ID, "t").Stop, "a batch was written after a later one")
+	k.true(!k.order(v, a.self.ID, "t").Stop, "a batch was written after a later one")
 	again := &wire.Batch{Epoch: b.epoch, Version: b.version, Orders: v.Orders}
 	v = b.sync(func(u *wire.Update) { u.Batch = again })
 	k.true(orderOf(v, a.self.ID, "t") != nil, "the same batch again has lost an order")
@@ -128,11 +128,11 @@ func testClaim(k *kit) {
 		k.Skip("the backend is not piecewise")
 	}
 	a.batch(wire.Order{Member: b.self.ID, Task: "t"})
-	k.equal(a.epoch, orderOf(b.read(nil), b.self.ID, "t").Epoch, "the order's Epoch")
+	k.equal(a.epoch, k.order(b.read(nil), b.self.ID, "t").Epoch, "the order's Epoch")
 	c := k.leader()
 	k.true(orderOf(c.last, b.self.ID, "t") != nil, "the claim has lost an order")
 	late := a.batch(wire.Order{Member: b.self.ID, Task: "t", Stop: true})
-	k.true(!orderOf(late, b.self.ID, "t").Stop, "a deposed leader has replaced an order after the claim")
+	k.true(!k.order(late, b.self.ID, "t").Stop, "a deposed leader has replaced an order after the claim")
 	d := k.joined() // its order record was created after the claim
 	a.batch(wire.Order{Member: d.self.ID, Task: "t"})
 	k.true(orderOf(c.read(nil), d.self.ID, "t") == nil, "a deposed leader has written an order for a new member")

@@ -35,6 +35,7 @@ func Run(t *testing.T, newStore func(t *testing.T) Store) {
 		{"B1_RecordsAreShownAsPublished", testRecords},
 		{"B1_ChangesAreShown", testChanges},
 		{"B1_HeartbeatsRise", testHeartbeats},
+		{"B1_TheLeadersAndTheOwnHeartbeat", testOwnHeartbeat},
 		{"B2_EvictComparesTheHeartbeat", testEvict},
 		{"B2_RemovedIDsStayRemoved", testRemoved},
 		{"B2_UnknownIDsArePublished", testUnknown},
@@ -50,6 +51,7 @@ func Run(t *testing.T, newStore func(t *testing.T) Store) {
 		{"O5_TheClaim", testClaim},
 		{"O7_OrdersAreCounted", testCount},
 		{"Asks", testAsks},
+		{"Wait", testWait},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(&kit{T: t, store: newStore(t)}) })
 	}
@@ -211,6 +213,22 @@ func memberOf(v wire.View, id uint64) *wire.Member {
 		}
 	}
 	return nil
+}
+
+// member returns the record of a member, and fails the test if there is none.
+func (k *kit) member(v wire.View, id uint64) wire.Member {
+	k.Helper()
+	m := memberOf(v, id)
+	k.true(m != nil, "the View lacks member %d: %+v", id, v.Members)
+	return *m
+}
+
+// order returns the order for a task of a member, and fails the test if there is none.
+func (k *kit) order(v wire.View, member uint64, task string) wire.Order {
+	k.Helper()
+	o := orderOf(v, member, task)
+	k.true(o != nil, "the View lacks the order for task %q of member %d: %+v", task, member, v.Orders)
+	return *o
 }
 
 // orderOf returns the order for a task of a member, or nil.

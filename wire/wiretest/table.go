@@ -99,9 +99,21 @@ func testHeartbeats(k *kit) {
 	b.outdated("late", before)
 	b.outdated("earlier", 1)
 	v := a.read(nil)
-	k.true(memberOf(v, b.self.ID).Name != "late" && memberOf(v, b.self.ID).Name != "earlier", "a Sync whose heartbeat has not risen has changed the record")
+	k.true(k.member(v, b.self.ID).Name != "late" && k.member(v, b.self.ID).Name != "earlier", "a Sync whose heartbeat has not risen has changed the record")
 	k.equal(before, v.Beats[b.self.ID], "the heartbeat after Syncs with older ones")
 	k.equal(uint64(5), v.Reports[b.self.ID].Applied, "the report after Syncs with older heartbeats")
+}
+
+// testOwnHeartbeat asks for no heartbeats, and publishes no report.
+func testOwnHeartbeat(k *kit) {
+	a, b := k.leader(), k.joined()
+	b.report(wire.Report{Applied: 5})
+	stored := b.self.Heartbeat
+	v := b.sync(func(u *wire.Update) { u.Beats, u.Follow = false, false })
+	k.equal(b.self.Heartbeat, v.Beats[b.self.ID], "the caller's heartbeat, without Query.Beats")
+	k.equal(a.self.Heartbeat, v.Beats[a.self.ID], "the leader's heartbeat, without Query.Beats")
+	k.equal(stored, v.Stored, "Stored after a Sync without a report")
+	k.true(v.Seen >= a.epoch, "Seen is %d, below the epoch %d", v.Seen, a.epoch)
 }
 
 // outdated Syncs with an old heartbeat and other values.
@@ -225,4 +237,39 @@ func testContext(k *kit) {
 	k.true(err != nil, "a Read succeeded though its context had ended")
 	k.true(time.Since(began) < 5*time.Second, "calls took %v though their context had ended", time.Since(began))
 	c.sync(nil)
+}
+
+// testWait waits for an order, and until the context ends.
+func testWait(k *kit) {
+	a, b := k.leader(), k.joined()
+	w, ok := b.b.(wire.Waiter)
+	if !ok {
+		k.Skip("the backend is no Waiter")
+	}
+	wait := func(ctx context.Context, v wire.View) error {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return w.Wait(ctx, wire.Query{Self: b.self.ID, Server: v.Server, Since: v.Revision})
+	}
+	ctx, cancel := context.WithTimeout(k.Context(), 50*time.Millisecond)
+	defer cancel()
+	n := 0
+	for ; ctx.Err() == nil; n++ {
+		if err := wait(ctx, b.read(func(q *wire.Query) { q.Follow = false })); err != nil && ctx.Err() == nil {
+			k.Skipf("Wait cannot tell: %v", err)
+		}
+	}
+	k.true(n < 20, "Wait has returned %d times in 50 ms, though nothing has changed", n)
+	v := b.read(func(q *wire.Query) { q.Follow = false })
+	woken := make(chan error, 1)
+	go func() { woken <- wait(k.Context(), v) }()
+	a.batch(wire.Order{Member: b.self.ID, Task: "t"})
+	began := time.Now()
+	k.equal(error(nil), <-woken, "the error of Wait after an order")
+	k.true(time.Since(began) < 5*time.Second, "Wait returned %v after an order", time.Since(began))
+	ended, end := context.WithCancel(k.Context())
+	end()
+	began = time.Now()
+	_ = wait(ended, b.read(func(q *wire.Query) { q.Follow = false }))
+	k.true(time.Since(began) < 5*time.Second, "Wait took %v though its context had ended", time.Since(began))
 }
