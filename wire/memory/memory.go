@@ -35,12 +35,7 @@ type state struct {
 	drains, holds, restarts map[string]wire.Ask
 }
 
-var (
-	_ wire.Waiter    = (*Table)(nil)
-	_ wire.Describer = (*Table)(nil)
-
-	errTorn = errors.New("the table was replaced during the call")
-)
+var errTorn = errors.New("the table was replaced during the call")
 
 // New returns an empty table that writes a batch in one step (O4).
 func New() *Table {
@@ -215,6 +210,7 @@ func (t *Table) view(q wire.Query, between func()) (wire.View, error) {
 	s := &t.now
 	server, since, revision := s.server, sinceOf(q, s), s.revision
 	v := wire.View{Full: since == 0, Beats: make(map[uint64]uint64), Reports: make(map[uint64]wire.Report)}
+	madeFrom := make(map[uint64]string) // the order record of each report
 	see := func(n, limit uint64) {
 		if n < limit {
 			v.Seen = max(v.Seen, n)
@@ -234,29 +230,30 @@ func (t *Table) view(q wire.Query, between func()) (wire.View, error) {
 			see(m.Record.Epoch, wire.MaxSeen)
 		}
 		if r := m.Report; r != nil {
-			if id == q.Self && r.Applied < wire.MaxSeen { // otherwise it cannot be read
+			if id == q.Self && r.Applied < max(wire.MaxSeen, s.batch+1) { // otherwise it cannot be read
 				v.Stored = m.stored
 			}
-			if q.Follow && (v.Full || m.reportedAt > since) && (!t.piecewise || m.reportOf == m.reading) {
-				v.Reports[id] = *r
+			if q.Follow && (v.Full || m.reportedAt > since) {
+				v.Reports[id], madeFrom[id] = *r, m.reportOf
 			}
 			see(r.Applied, wire.MaxSeen)
 		}
 	}
 	between()
 	for id, m := range s.Members {
+		if t.piecewise && madeFrom[id] != m.reading { // O9, by the order record that is read now
+			delete(v.Reports, id)
+		}
 		for _, o := range m.Orders {
 			if (id == q.Self || q.Follow) && (v.Full || o.at > since) {
 				v.Orders = append(v.Orders, o.Order)
 			}
-			see(o.Version, wire.MaxEpoch)
+			see(o.Version, wire.MaxSeen)
 		}
 	}
-	if self := s.Members[q.Self]; self != nil {
-		v.OrderCount = self.count()
-		if t.piecewise {
-			v.Reading = self.reading
-		}
+	self := cmp.Or(s.Members[q.Self], &Member{})
+	if v.OrderCount = self.count(); t.piecewise {
+		v.Reading = self.reading
 	}
 	if q.Follow && v.Full {
 		v.Tasks = slices.Collect(maps.Values(s.Tasks))

@@ -15,6 +15,12 @@ import (
 	"github.com/f8949c05/orchestrator/wire/memory"
 )
 
+var (
+	_ wire.Backend   = (*memory.Table)(nil)
+	_ wire.Waiter    = (*memory.Table)(nil)
+	_ wire.Describer = (*memory.Table)(nil)
+)
+
 // A member joins a table and is elected.
 func Example() {
 	ctx := context.Background()
@@ -158,5 +164,32 @@ func TestFaults(t *testing.T) {
 		defer cancel()
 		_, err := table.Read(ctx, wire.Query{Self: 2})
 		require.ErrorContains(t, err, "enough")
+	})
+}
+
+// The order record is edited after the report was read, and before it is read itself.
+func TestO9_AnEditBetweenTwoReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := memory.NewPiecewise()
+		sync := func(beat uint64, change func(*wire.Update)) wire.View {
+			v, err := table.Read(t.Context(), wire.Query{Self: 1})
+			require.NoError(t, err)
+			u := wire.Update{Query: wire.Query{Self: 1, Server: v.Server}, Member: wire.Member{ID: 1, Heartbeat: beat, Lease: time.Minute}, Reading: v.Reading}
+			change(&u)
+			v, err = table.Sync(t.Context(), u)
+			require.NoError(t, err)
+			return v
+		}
+		sync(1, func(u *wire.Update) { u.Campaign = 1 << 40 })
+		sync(2, func(u *wire.Update) {
+			u.Batch = &wire.Batch{Epoch: 1 << 40, Version: 1<<40 + 1, Orders: []wire.Order{{Member: 1, Task: "t", Version: 1<<40 + 1, Epoch: 1 << 40}}}
+		})
+		sync(3, func(u *wire.Update) { u.Report = &wire.Report{Applied: 1<<40 + 1} })
+		table.SetFaults(func(wire.Update) memory.Fault { return memory.Fault{Between: time.Second} })
+		time.AfterFunc(time.Second/2, func() { table.Edit(func(r *memory.Records) { clear(r.Members[1].Orders) }) })
+		v, err := table.Read(t.Context(), wire.Query{Self: 2, Follow: true})
+		require.NoError(t, err)
+		require.Empty(t, v.Orders)
+		require.Empty(t, v.Reports, "it was made from another order record")
 	})
 }
