@@ -83,7 +83,7 @@ var mayImport = map[string]string{
 	"replica/replicatest": "std . replica", // linked into the tests of users: no test library
 
 	"wire":          "std . worker internal/backoff internal/loglimit internal/panics",
-	"wire/memory":   "std . wire",
+	"wire/memory":   "std wire internal/backoff",
 	"wire/wiretest": "std . wire", // linked into the tests of users: no test library
 	"wire/model":    "std",
 

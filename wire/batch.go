@@ -27,7 +27,7 @@ func (d *dispatch) next(evict map[uint64]uint64) *Batch {
 	}
 	d.addTasks(b, room) // before their first orders
 	for id, beat := range evict {
-		if room() {
+		if !d.member(id).kept && room() {
 			b.Evict[id] = beat
 		}
 	}
@@ -79,7 +79,7 @@ func (d *dispatch) addOrders(b *Batch, room func(texts ...string) bool) {
 				delete(m.orders, task)
 				continue
 			case over, e.dirty:
-			case !e.Stop && e.Version > m.report.Applied && !isOf(e.Version, d.epoch): // of an earlier epoch (O6)
+			case !e.Stop && e.why == "" && e.Version > m.report.Applied && !isOf(e.Version, d.epoch): // of an earlier epoch (O6)
 				e.run, e.dirty = d.hasRoom(e), true
 			case !listed || !e.run || e.Input == t.Input && e.Generation == t.Generation: // or W7
 				continue
@@ -164,6 +164,9 @@ func (d *dispatch) refuse(why error) (left string) {
 	}
 	if !alone {
 		return ""
+	}
+	for id := range b.Evict {
+		left, d.member(id).kept = fmt.Sprintf("removal of member %d", id), true
 	}
 	names := b.Deleted
 	for _, t := range b.Tasks {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,17 +22,6 @@ func (w WorkerID) String() string { return fmt.Sprintf("%s#%d", w.Name, w.ID) }
 
 // MarshalText returns the text of w.
 func (w WorkerID) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
-
-// UnmarshalText reads what MarshalText returns.
-func (w *WorkerID) UnmarshalText(text []byte) error {
-	i := strings.LastIndexByte(string(text), '#')
-	id, err := strconv.ParseUint(string(text[i+1:]), 10, 64)
-	if i < 0 || err != nil {
-		return invalid("worker ID %q: must be name#id", text)
-	}
-	w.Name, w.ID = string(text[:i]), id
-	return nil
-}
 
 var (
 	errGone      = fmt.Errorf("%w: the member is gone", orchestrator.ErrRejected)

@@ -36,6 +36,7 @@ type memberOrders struct {
 	unreadable bool          // its last report cannot be read
 	held       bool          // it is silent, by its heartbeat (A10)
 	gone       bool          // its orders are to be deleted
+	kept       bool          // the backend refuses to remove it
 	waiting    time.Time     // since when Applied is below an order's version; zero: it is not
 	list       []string      // what it may run; nil: to be computed
 	changed    chan struct{} // closed when something of the above has changed
@@ -137,6 +138,7 @@ func (d *dispatch) compare(v *View) {
 		}
 	}
 	for _, m := range d.members {
+		m.kept = false
 		for _, e := range m.orders {
 			if e.Version > 0 && !there[e.Order] {
 				d.mark(e)
@@ -155,7 +157,7 @@ func (d *dispatch) compare(v *View) {
 
 // reported records a report, and what follows from it (O7, O8, A9).
 func (d *dispatch) reported(m *memberOrders, r Report, now time.Time) {
-	m.unreadable = r.Applied >= MaxSeen
+	m.unreadable = r.Applied >= MaxSeen && r.Applied > d.epoch+d.count
 	switch {
 	case m.unreadable:
 		m.touch()

@@ -2,6 +2,27 @@
 // table that all of them read and write. Replicas never call each other: there is no
 // port, no address and no certificate.
 //
+//	tenants := wire.Poll(10*time.Second, listTenants)
+//	err := wire.Run(ctx, table, tenants, pollTenant)
+//
+// Every process runs this. table is a [Backend], such as that of package memory; tenants is a
+// [Source], which lists the tasks; pollTenant is called for each task that is to run here.
+//
+//   - A replica that joins is given its share. A task that moves stops before it starts
+//     elsewhere, or overlaps if the task has orchestrator.StartThenStop.
+//   - A replica whose context ends moves its tasks, for at most the time of [WithDrain], and
+//     then leaves. A task for which no other replica has a place stays until then.
+//   - The tasks of a replica that crashes start elsewhere after about one lease ([WithLease]).
+//     The death of the leader moves nothing else.
+//   - While the table is away, everything runs on until the lease ends, and then stops.
+//   - In a new table, and after a loss of data, nothing starts or moves for one lease, unless the
+//     table is in memory.
+//
+// [Replica.Alive] and [Replica.Ready] are for probes, [Replica.Status] is for people. A task
+// guards its writes with worker.Token, and learns with worker.Updated that its input has changed.
+//
+// # How it works
+//
 // The table has four kinds of records, each with one kind of writer. The leader writes the
 // tasks that are wanted ([Task]) and which member runs which task ([Order]). Each member
 // writes what it is ([Member], with its heartbeat) and what it runs ([Report]). A new
@@ -26,6 +47,9 @@
 // something away.
 //
 // # The table
+//
+// The clauses from here on are for authors of backends and of this package. A1 to A11 are
+// numbered as in the contract, of which some are about other packages.
 //
 // B1. A record is in every View of a call that began after the Sync that published it had
 // returned, as last published, byte for byte. A Sync whose heartbeat is not above the
@@ -92,6 +116,9 @@
 //
 // # Replicas
 //
+// A1. A replica's first call is a Read that names no Server. It gives the Server that its first
+// Sync names.
+//
 // A2. A leader evicts a member that is dead by observation, and treats a member as gone
 // only when the backend says so.
 //
@@ -111,6 +138,8 @@
 //
 // A7. The list in force is in the table. A candidate that does not lead runs its Source only
 // while the leader's has not answered for a third of a lease.
+//
+// A8. Each member's own lease counts for it.
 //
 // A9. A leader stops when it is draining, when a View names another Server, leader or
 // epoch, and when a report has an Applied above its last batch.

@@ -33,8 +33,6 @@ type start struct {
 	generation     uint64
 }
 
-const whyOld = "the order was not above Applied when it was read"
-
 func newDuties(piecewise bool) *duties {
 	return &duties{piecewise: piecewise, orders: make(map[string]Order), accepted: make(map[string]start), why: make(map[string]string)}
 }
@@ -73,9 +71,10 @@ func (d *duties) accept(have present, epoch uint64, live bool) {
 		_, here := have[task]
 		_, accepted := d.accepted[task]
 		switch {
-		case o.Version >= MaxSeen: // no leader has written it
+		case o.Version >= MaxSeen && !isOf(o.Version, epoch): // no leader has written it
 		case o.Stop:
 			delete(d.accepted, task)
+			delete(d.why, task)
 			applied = max(applied, o.Version)
 		case here || accepted || starts:
 			d.accepted[task] = d.accepted[task].after(o)
@@ -111,8 +110,9 @@ func isOf(version, epoch uint64) bool { return version >= epoch && version-epoch
 func (d *duties) steps(have present) (add, update []start, remove []string) {
 	for task, o := range d.accepted {
 		switch s, here := have[task]; {
-		case !here || s.State == worker.Stopping:
+		case !here:
 			add = append(add, o)
+		case s.State == worker.Stopping: // it starts when the earlier run has ended
 		case s.Version < int64(o.version) || s.Token < o.token:
 			update = append(update, o)
 		}
@@ -127,13 +127,6 @@ func (d *duties) steps(have present) (add, update []start, remove []string) {
 	slices.SortFunc(update, byTask)
 	slices.Sort(remove)
 	return add, update, remove
-}
-
-// isBehind reports whether the worker has not been given all that steps returns (A11). A
-// start that waits for the end of an earlier run was given.
-func isBehind(add []start, remove []string, have present) bool {
-	isNew := func(s start) bool { _, here := have[s.task]; return !here }
-	return len(remove) > 0 || slices.ContainsFunc(add, isNew)
 }
 
 // fail records that the worker has refused to start a task from an order.
@@ -188,7 +181,7 @@ func (d *duties) report(have present) Report {
 	slices.Sort(refused)
 	for i, task := range refused {
 		if r.Refused[task] = ""; i < maxListed {
-			r.Refused[task] = cut(cmp.Or(d.why[task], whyOld))
+			r.Refused[task] = cut(cmp.Or(d.why[task], "the order was not above Applied when it was read"))
 		}
 	}
 	return r

@@ -26,7 +26,6 @@ type election struct {
 	// answer of its Source; zero if it has one.
 	lacking time.Time
 	vacant  time.Time // since when there is a reason to campaign; zero if there is none
-	early   bool      // it campaigns at once (A3)
 	watches bool      // it watches all heartbeats (A4)
 }
 
@@ -35,18 +34,11 @@ func (e *election) update(now time.Time, random uint32) Update {
 	e.self.Heartbeat++
 	u := Update{Member: e.self, Left: e.left, Epoch: e.head.Epoch}
 	u.Self, u.Server = e.self.ID, e.head.Server
-	u.Confirm = e.shouldConfirm(now)
+	u.Confirm = e.synced && !e.head.Confirmed && now.Sub(e.observed.since) >= e.observed.lease // B7
 	if e.shouldCampaign(now) {
-		if next := e.nextEpoch(now, random); next != 0 {
-			u.Campaign, e.campaign, e.campaigned = next, e.head.Server, now
-		}
+		u.Campaign, e.campaign, e.campaigned = e.nextEpoch(now, random), e.head.Server, now
 	}
 	return u
-}
-
-// shouldConfirm reports whether to confirm the Server (B7).
-func (e *election) shouldConfirm(now time.Time) bool {
-	return e.synced && !e.head.Confirmed && now.Sub(e.observed.since) >= e.observed.lease
 }
 
 // shouldCampaign reports whether to campaign now (A3): at most once a heartbeat, and a
@@ -55,7 +47,7 @@ func (e *election) shouldCampaign(now time.Time) bool {
 	if e.vacant.IsZero() || now.Sub(e.campaigned) < e.self.Lease/12 {
 		return false
 	}
-	return e.early || now.Sub(e.vacant) >= e.self.Lease/4
+	return e.isAmongFirst(true) || now.Sub(e.vacant) >= e.self.Lease/4
 }
 
 // isAmongFirst reports whether fewer than four candidates beside the leader joined before
@@ -117,7 +109,7 @@ func (e *election) received(v *View, all bool, began, now time.Time) {
 	mark(&e.lacking, ok && !s.member.Answered, now)
 	e.head = *v
 	e.saw(v.Epoch)
-	e.early, e.watches = e.isAmongFirst(true), e.leads || e.self.Role.leads() && e.isAmongFirst(false)
+	e.watches = e.leads || e.self.Role.leads() && e.isAmongFirst(false)
 	mark(&e.vacant, e.isVacant(now), now)
 }
 
@@ -167,9 +159,6 @@ func (e *election) elected() bool {
 	return e.mayLead() && !e.leads && h.Confirmed && h.Leader == e.self.ID && h.Server == e.campaign &&
 		h.Epoch > e.led && h.Epoch < MaxEpoch
 }
-
-// lead records that the replica leads the epoch of the last View.
-func (e *election) lead() { e.leads, e.led, e.vacant = true, e.head.Epoch, time.Time{} }
 
 // deposed returns why a leader must stop, or "" (A9). The lease is the worker's affair.
 func (e *election) deposed() string {
@@ -226,10 +215,12 @@ func (e *election) isAlone() bool {
 	return !worker || !candidate
 }
 
-// foreign returns a live member of another service, or nil.
+// foreign returns a live member of another service that joined earlier, or nil.
 func (e *election) foreign() *sighting {
 	for _, s := range e.observed.members() {
-		if m := &s.member; m.ID != e.self.ID && !s.dead && m.Service != e.self.Service && m.Service != "" {
+		if m := &s.member; m.ID == e.self.ID {
+			return nil
+		} else if !s.dead && e.self.Service != "" && m.Service != e.self.Service && m.Service != "" {
 			return s
 		}
 	}
@@ -307,7 +298,7 @@ func (o *observer) longer(d time.Duration) {
 // from when the observer first saw it to the begin of the reading that still shows it.
 func (s *sighting) look(beat uint64, began, received time.Time) {
 	if beat != s.beat {
-		s.beat, s.since, s.moved, s.dead = beat, received, true, false
+		s.beat, s.member.Heartbeat, s.since, s.moved, s.dead = beat, beat, received, true, false
 	} else if began.Sub(s.since) >= s.member.lease() {
 		s.dead = true
 	}

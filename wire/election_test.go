@@ -252,7 +252,7 @@ func TestA9_WhenALeaderStops(t *testing.T) {
 		e := candidate(v)
 		e.campaign = "s"
 		require.True(t, e.elected())
-		e.lead()
+		e.leads, e.led = true, e.head.Epoch
 		require.Empty(t, e.deposed())
 		return e
 	}

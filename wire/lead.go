@@ -25,16 +25,9 @@ type leadership struct {
 	reread   time.Time // when everything was read last (O8)
 }
 
-// beginLeading reads everything and starts an orchestrator (O6), once the former one has
-// ended.
+// beginLeading reads everything and starts an orchestrator (O6), which begins once the former
+// one has ended.
 func (l *loop) beginLeading(ctx context.Context) error {
-	if l.former != nil {
-		select {
-		case <-l.former:
-		default:
-			return nil
-		}
-	}
 	v, err := l.read(ctx, Query{Self: l.e.self.ID, Server: l.e.head.Server, Beats: true, Follow: true})
 	if err != nil || !l.e.elected() || !v.Full {
 		l.lastSync, l.since = time.Time{}, "" // it is not what it was
@@ -48,12 +41,21 @@ func (l *loop) beginLeading(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("lead epoch %d: %w", v.Epoch, err)
 	}
-	l.e.lead()
+	l.e.leads, l.e.led, l.e.vacant = true, v.Epoch, time.Time{}
 	leading, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // stopLeading ends it, with ErrDeposed
 	lead.cancel, l.lead = stop, lead
+	l.r.parts.Go(func() { // the loop may wait for the backend
+		select {
+		case <-l.r.worker.LeaseLost():
+			stop(orchestrator.ErrDeposed)
+		case <-leading.Done():
+		}
+	})
 	l.r.log.Info("leads", "epoch", v.Epoch, "members", len(v.Members), "tasks", len(v.Tasks))
 	l.updateLeadership(now)
+	former := l.former
 	l.r.parts.Go(func() {
+		<-former
 		ended := l.r.s.leading(lead.o)
 		lead.err = lead.o.Run(leading, l.r.s.interval)
 		if ended != nil {
@@ -126,13 +128,17 @@ func (l *loop) updateLeadership(now time.Time) {
 	var workers []orchestrator.Worker[WorkerID]
 	lead.c.do(func(d *dispatch) {
 		for id, s := range l.e.observed.seen {
+			missing := !s.missing.IsZero()
+			if m := d.members[id]; missing && (m == nil || len(m.orders)+len(m.also) == 0) { // it may run nothing (B6)
+				delete(d.members, id)
+				continue
+			}
 			m, settings := d.member(id), s.member.Settings
 			m.held = s.isSilent()
-			missing := !s.missing.IsZero()
 			if settings.Check() != nil || missing {
 				settings = orchestrator.WorkerSettings{}
 			}
-			if !missing && s.member.Role.works() || missing && len(m.orders)+len(m.also) > 0 {
+			if missing || s.member.Role.works() {
 				workers = append(workers, orchestrator.NewWorker(WorkerID{s.member.Name, id}, s.member.Draining && !missing, settings))
 			}
 		}
@@ -198,8 +204,8 @@ func (l *loop) warnOfRows(braked, inForce int) {
 		l.r.warn("source has bad rows, their tasks stay as they were", "rows", len(bad), "first", bad[0], "reason", list.bad[bad[0]])
 	}
 	if kept := len(list.lacking); kept > 0 && braked == 0 {
-		l.r.log.Warn("source lacks most tasks, they stay for a minute", "lacking", kept, "tasks", inForce)
+		l.r.warn("source lacks most tasks, they stay for a minute", "lacking", kept, "tasks", inForce)
 	} else if kept == 0 && braked > 0 {
-		l.r.log.Warn("brake on missing tasks ended", "kept", braked)
+		l.r.warn("brake on missing tasks ended", "kept", braked)
 	}
 }

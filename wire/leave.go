@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/f8949c05/orchestrator/internal/backoff"
 )
 
 // leaving is the end of a replica (A6).
@@ -26,10 +28,10 @@ func (l *loop) closeTasks(ctx context.Context) {
 		return
 	}
 	if l.leave.expired && l.e.synced && !l.e.isAlone() {
-		l.leave.tasks = n
+		l.leave.tasks += n
 	}
 	closed := make(chan error, 1)
-	l.leave.closed, l.leave.deadline = closed, time.After(l.r.s.stop)
+	l.leave.closed, l.leave.deadline = closed, time.After(max(l.r.s.stop, time.Second))
 	l.r.parts.Go(func() { closed <- l.r.worker.Close(ctx) })
 }
 
@@ -54,13 +56,15 @@ func (l *loop) wait(ctx context.Context, changes <-chan struct{}) (done bool, er
 		l.stopLeading("the replica is draining")
 		l.r.log.Info("leaves", "tasks", len(l.r.worker.Status()))
 	case <-l.leave.deadline:
-		if l.leave.expired = true; l.leave.closed != nil {
-			l.r.log.Warn("tasks do not stop, the last resort is called at the end of the lease", "tasks", slices.Sorted(maps.Keys(l.acts.have())))
+		have := slices.Sorted(maps.Keys(l.acts.have()))
+		if l.leave.expired = true; l.leave.closed != nil && len(have) > 0 {
+			l.r.log.Warn("tasks do not stop, the last resort is called at the end of the lease", "tasks", have)
 		}
 	case err := <-l.leave.closed:
 		return true, l.end(ctx, err)
 	case err := <-l.waits:
 		if l.waits = nil; err == nil {
+			backoff.Sleep(ctx, time.Until(l.lastRead.Add(2*time.Millisecond))) // it may return at once, again and again
 			l.lastRead = time.Time{}
 		} else if !errors.Is(err, context.DeadlineExceeded) {
 			l.deaf = now.Add(30 * time.Second)
@@ -87,22 +91,29 @@ func (l *loop) beginWait(ctx context.Context) {
 	})
 }
 
-// end removes the record of a replica whose tasks have stopped.
+// end is the end of a replica whose tasks have stopped.
 func (l *loop) end(ctx context.Context, err error) error {
 	if err != nil {
 		return fmt.Errorf("stop the tasks: %w", err)
 	}
-	if l.tried {
-		u := l.e.update(time.Now(), 0)
-		u.Campaign, u.Confirm, u.Left = 0, false, append(slices.Clip(u.Left), u.Self)
-		_, err := l.call(ctx, "leave the table", func(ctx context.Context) (View, error) { return l.r.backend.Sync(ctx, u) })
-		if err != nil && !errors.Is(err, ErrEvicted) {
-			l.r.log.Warn("record not removed, others wait for one lease", "err", err)
-		}
-	}
+	l.remove(ctx)
 	l.r.log.Info("has left", "stopped", l.leave.tasks)
 	if l.leave.tasks > 0 {
 		return fmt.Errorf("%w: %d tasks were stopped", ErrUndrained, l.leave.tasks)
 	}
 	return nil
+}
+
+// remove removes the record of a replica whose tasks have stopped, so that others wait for no
+// lease.
+func (l *loop) remove(ctx context.Context) {
+	if !l.tried && len(l.e.left) == 0 {
+		return
+	}
+	u := l.e.update(time.Now(), 0)
+	u.Campaign, u.Confirm, u.Left = 0, false, append(slices.Clip(u.Left), u.Self)
+	_, err := l.call(ctx, "leave the table", func(ctx context.Context) (View, error) { return l.r.backend.Sync(ctx, u) })
+	if err != nil && !errors.Is(err, ErrEvicted) {
+		l.r.log.Warn("record not removed, others wait for one lease", "err", err)
+	}
 }

@@ -23,7 +23,7 @@ type loop struct {
 	lead  *leadership // nil: it does not lead
 	leave leaving
 
-	former <-chan struct{} // closed when the last orchestrator has ended; nil: there was none
+	former chan struct{} // closed when the last orchestrator has ended
 
 	life   uint64 // number of the lease
 	joined bool   // the first View of this life was read
@@ -37,6 +37,7 @@ type loop struct {
 	storedAt   uint64  // heartbeat of that Sync
 	unanswered bool    // the last Sync failed
 	failed     error   // of the last turn
+	called     error   // of the last call
 
 	lastSync, lastRead time.Time
 	hurry              time.Time  // until when to read often
@@ -45,9 +46,10 @@ type loop struct {
 }
 
 func newLoop(r *Replica) *loop {
-	l := &loop{r: r, acts: acts{r: r, flying: make(map[start]bool), failed: make(map[start]string)}}
+	l := &loop{r: r, former: make(chan struct{}), acts: acts{r: r, flying: make(map[start]bool), failed: make(map[start]string)}}
 	l.e.self, l.e.observed.seen = r.s.self, make(map[uint64]*sighting)
 	l.e.self.ID = r.worker.Incarnation()
+	close(l.former)
 	l.begin()
 	return l
 }
@@ -109,9 +111,6 @@ func (l *loop) due(now time.Time) (sync, read time.Time) {
 		l.r.warn("worker does not take orders, no heartbeat is sent")
 		return now.Add(lease), read
 	}
-	if l.e.shouldConfirm(now) {
-		sync = l.lastSync.Add(lease / 48)
-	}
 	if at, ok := l.e.due(); ok && at.Before(sync) {
 		sync = at
 	}
@@ -129,8 +128,8 @@ func (l *loop) hasNews(now time.Time) bool {
 		l.e.shouldCampaign(now) || l.next(now) != nil
 }
 
-// readEvery returns the time between two reads (section 5 of the contract). A call that has
-// been under way for more than a second waits for a slow stop.
+// readEvery returns the time between two reads: short while moves are under way. A call that
+// has been under way for more than a second waits for a slow stop.
 func (l *loop) readEvery(now time.Time) time.Duration {
 	n, most := time.Duration(len(l.e.observed.seen)), l.e.self.Lease/12
 	waits, calls := l.r.waiter != nil && !now.Before(l.deaf), l.lead != nil && l.lead.c.calls.Load() > 0
@@ -166,12 +165,11 @@ func (l *loop) call(ctx context.Context, what string, f func(context.Context) (V
 	if err == nil && ctx.Err() != nil { // it was given up (O1)
 		err = context.Cause(ctx)
 	}
-	if err != nil {
-		err = fmt.Errorf("%s: %w", what, err)
-		l.r.warn("backend failed, call is repeated", "err", err)
-		return View{}, err
+	if l.called = nil; err != nil {
+		l.called = fmt.Errorf("%s: %w", what, err)
+		l.r.warn("backend failed, call is repeated", "err", l.called)
 	}
-	return v, nil
+	return v, l.called
 }
 
 // join makes the first call of a life: a Read that names no Server (A1).
@@ -181,18 +179,23 @@ func (l *loop) join(ctx context.Context) error {
 		return err
 	}
 	if s := l.e.foreign(); s != nil { // it may be dead: watch its heartbeat
-		if s.moved {
-			return fmt.Errorf("%w: member %s is of service %q, this is %q: give the services tables of different names, or the same WithService",
-				ErrForeign, s.member.Name, s.member.Service, l.e.self.Service)
-		}
-		return nil
+		return l.refuse(s)
 	}
 	for _, m := range v.Members {
-		l.e.self.Joined = max(l.e.self.Joined, m.Joined)
+		l.e.self.Joined = max(l.e.self.Joined, min(m.Joined, MaxSeen))
 	}
 	l.e.self.Joined++
 	l.joined = true
 	return l.sync(ctx)
+}
+
+// refuse returns an error if a member of another service lives.
+func (l *loop) refuse(s *sighting) error {
+	if !s.moved {
+		return nil
+	}
+	return fmt.Errorf("%w: member %s is of service %q, this is %q: give the services tables of different names, or the same WithService",
+		ErrForeign, s.member.Name, s.member.Service, l.e.self.Service)
 }
 
 // read reads the table.
@@ -244,6 +247,9 @@ func (l *loop) sync(ctx context.Context) error {
 	case v.Stored != expected:
 		l.published = nil
 	default:
+		if !l.e.synced {
+			l.r.log.Info("has joined", "id", u.Self, "members", len(v.Members))
+		}
 		if l.e.synced, l.e.left, l.record, l.server = true, nil, u.Member, v.Server; u.Report != nil {
 			l.published, l.reading, l.storedAt = u.Report, u.Reading, u.Member.Heartbeat
 			l.d.forget(u.Report, have)
@@ -253,6 +259,9 @@ func (l *loop) sync(ctx context.Context) error {
 		}
 	}
 	l.received(&v, u.Query, began, now)
+	if s := l.e.foreign(); err == nil && s != nil {
+		return l.refuse(s)
+	}
 	return err
 }
 
@@ -262,6 +271,8 @@ func (l *loop) received(v *View, q Query, began, now time.Time) {
 	if was := l.e.head.Server; v.Server != was {
 		if l.published, l.lastSync = nil, (time.Time{}); was != "" {
 			l.r.log.Warn("table has lost data or was replaced, no elections for one lease", "server", v.Server)
+		} else if !v.Confirmed {
+			l.r.log.Info("table is new, no elections for one lease", "server", v.Server)
 		}
 	}
 	l.e.received(v, q.Beats, began, now)
@@ -313,8 +324,11 @@ func (l *loop) rejoin(ctx context.Context) error {
 		return nil
 	}
 	l.stopLeading("the lease is lost")
+	if l.e.self.Draining {
+		l.leave.tasks += len(l.d.accepted) // they have not moved
+	}
 	if l.e.synced {
-		l.r.log.Warn("lease lost, all tasks stop and the replica joins again", "err", l.failed)
+		l.r.log.Warn("lease lost, all tasks stop and the replica joins again", "err", l.called)
 	}
 	if err := l.r.worker.Rejoin(ctx); err != nil {
 		return fmt.Errorf("rejoin: %w", err)
@@ -328,7 +342,7 @@ func (l *loop) rejoin(ctx context.Context) error {
 type acts struct {
 	r *Replica
 	// late is since when the worker has not had all that follows from the orders (A11);
-	// zero: it has it.
+	// zero: it has it. A start that waits for code of the user was not begun.
 	late time.Time
 
 	mu     sync.Mutex       // guards the fields below
@@ -348,25 +362,20 @@ func (a *acts) do(d *duties, life, id uint64, live bool, epoch uint64) {
 	clear(a.failed)
 	d.accept(have, epoch, live)
 	add, update, remove := d.steps(have)
-	mark(&a.late, isBehind(add, remove, have), time.Now())
-	var changes []worker.Change[string]
-	add = slices.DeleteFunc(add, func(s start) bool { return a.flying[s] }) // one may wait for the end of an earlier run
+	mark(&a.late, len(add)+len(remove) > 0, time.Now())
+	add = slices.DeleteFunc(add, func(s start) bool { return a.flying[s] })
 	for _, s := range add {
-		changes = append(changes, worker.Change[string]{Write: orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: s.task}, Grant: s.grant()})
 		a.flying[s] = true
 	}
 	a.mu.Unlock()
-	for _, task := range remove {
-		changes = append(changes, worker.Change[string]{Write: orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: task}})
-	}
 	term := orchestrator.Term{Epoch: life, Number: d.applied}
 	a.r.worker.Fence(term)
 	ctx := worker.ContextWithIncarnation(orchestrator.ContextWithTerm(context.Background(), term), id)
 	for _, s := range update {
 		_ = a.r.worker.Update(ctx, s.task, s.grant()) // if it fails, it is still to be done with the next turn
 	}
-	if len(changes) > 0 {
-		a.apply(ctx, changes, add)
+	if len(add)+len(remove) > 0 {
+		a.apply(ctx, add, remove)
 	}
 }
 
@@ -390,22 +399,26 @@ func (a *acts) isBusy() bool {
 // grant returns what the worker is given for a start.
 func (s start) grant() worker.Grant { return worker.Grant{Version: int64(s.version), Token: s.token} }
 
-// apply hands changes to the worker. The adds are the first of them.
-func (a *acts) apply(ctx context.Context, changes []worker.Change[string], adds []start) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		errs := a.r.worker.ApplyWith(ctx, changes)
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		for i, s := range adds {
-			delete(a.flying, s)
-			if errs != nil && errors.Is(errs[i], orchestrator.ErrRejected) && !errors.Is(errs[i], orchestrator.ErrStale) {
-				a.failed[s] = errs[i].Error()
+// apply hands starts and stops to the worker, each by itself: one may wait for code of the
+// user, or for a task that does not stop.
+func (a *acts) apply(ctx context.Context, add []start, remove []string) {
+	var all sync.WaitGroup
+	for _, s := range add {
+		all.Go(func() {
+			err := a.r.worker.AddWith(ctx, s.task, s.grant())
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if delete(a.flying, s); errors.Is(err, orchestrator.ErrRejected) && !errors.Is(err, orchestrator.ErrStale) {
+				a.failed[s] = err.Error()
 			}
-		}
-		a.r.wake()
-	}()
+			a.r.wake()
+		})
+	}
+	for _, task := range remove {
+		all.Go(func() { _ = a.r.worker.Remove(ctx, task) })
+	}
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
 	select {
 	case <-done:
 	case <-time.After(a.r.patience):

@@ -2,10 +2,8 @@ package wire
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -36,9 +34,9 @@ func (s *settings) refuse(bad bool, format string, args ...any) {
 	}
 }
 
-// newSettings returns the settings for a backend with the given traits, or an error that
-// names every bad option and every argument that is nil.
-func newSettings(opts []Option, traits Traits, noBackend, noSource, noWork bool) (*settings, error) {
+// newSettings returns the settings for a backend with the given traits, and every problem of
+// the options.
+func newSettings(opts []Option, traits Traits) *settings {
 	s := &settings{
 		self: Member{Lease: cmp.Or(traits.Lease, 15*time.Second)}, stop: cmp.Or(traits.Stop, 2*time.Second),
 		drain: 20 * time.Second, interval: time.Second, log: slog.Default(),
@@ -55,13 +53,8 @@ func newSettings(opts []Option, traits Traits, noBackend, noSource, noWork bool)
 			opt(s)
 		}
 	}
-	s.refuse(noBackend, "the backend is nil")
-	s.refuse(noSource, "the source is nil, as Poll returns if every is not above 0 or its function is nil")
-	s.refuse(noWork, "the work function is nil")
-	if s.check(traits); len(s.problems) > 0 {
-		return nil, errors.Join(s.problems...)
-	}
-	s.log = s.log.With("replica", s.self.Name)
+	s.check(traits)
+	s.log = cmp.Or(s.log, slog.Default()).With("replica", s.self.Name)
 	s.interval = min(s.interval, s.self.Lease/3)
 	s.orchestrator = slices.Concat([]orchestrator.Option{
 		orchestrator.WithLogger(s.log), orchestrator.WithFirstMoves(8), orchestrator.WithSettle(20 * time.Millisecond),
@@ -70,7 +63,7 @@ func newSettings(opts []Option, traits Traits, noBackend, noSource, noWork bool)
 	})
 	s.worker = slices.Concat([]worker.Option{worker.WithLogger(s.log)}, s.worker,
 		[]worker.Option{worker.WithLease(s.self.Lease, s.stop), worker.WithLastResort(s.lastResort)})
-	return s, nil
+	return s
 }
 
 // check records the options that are out of range, and those for others that the replica
@@ -89,7 +82,6 @@ func (s *settings) check(traits Traits) {
 	s.refuse(m.Role > CandidateOnly, "WithRole(%d): unknown", m.Role)
 	s.refuse(s.log == nil, "WithLogger: the logger is nil")
 	s.refuse(s.leading == nil, "WithLeading: the function is nil")
-	s.refuse(s.lastResort == nil, "WithLastResort: the function is nil")
 	if err := m.Settings.Check(); err != nil {
 		s.problems = append(s.problems, fmt.Errorf("WithSettings: %w", err))
 	}
@@ -123,8 +115,8 @@ func (s *settings) exit(tasks []string) {
 func WithName(name string) Option { return func(s *settings) { s.self.Name = name } }
 
 // WithService sets the name of the service. A replica refuses to join a table in which a
-// live member names another service, with [ErrForeign]; an empty name refuses none. The
-// default is the path of the main package. It has at most 1024 bytes.
+// live member names another service, with [ErrForeign]. An empty name refuses none, and is
+// refused by none. The default is the path of the main package. It has at most 1024 bytes.
 func WithService(name string) Option { return func(s *settings) { s.self.Service = name } }
 
 // WithLease sets how long after its last Sync the replica may run tasks, and the time
@@ -135,8 +127,9 @@ func WithLease(lease, stop time.Duration) Option {
 	return func(s *settings) { s.self.Lease, s.stop = lease, stop }
 }
 
-// WithDrain sets how long a replica that leaves waits until its tasks have moved. The
-// default is 20 s. 0 stops them at once. It must not be negative.
+// WithDrain sets how long a replica that leaves waits until its tasks have moved, also for
+// tasks that have no place elsewhere, such as those that run on every replica. The default is
+// 20 s. 0 stops them at once. It must not be negative.
 func WithDrain(d time.Duration) Option { return func(s *settings) { s.drain = d } }
 
 // WithInterval sets the time between the terms of a leader, at most a third of the lease. The
@@ -144,16 +137,14 @@ func WithDrain(d time.Duration) Option { return func(s *settings) { s.drain = d 
 func WithInterval(d time.Duration) Option { return func(s *settings) { s.interval = d } }
 
 // WithAttributes describes the replica to others, such as its version or its address. By
-// default there are none. They have at most 4 KiB.
+// default there are none. They have at most 4 KiB, and must not be changed.
 func WithAttributes(attributes map[string]string) Option {
-	attributes = maps.Clone(attributes)
 	return func(s *settings) { s.self.Attributes = attributes }
 }
 
 // WithSettings sets the zone, the labels, the share and the limit with which a leader
-// places tasks on the replica. The default is the zero value.
+// places tasks on the replica. The default is the zero value. They must not be changed.
 func WithSettings(w orchestrator.WorkerSettings) Option {
-	w.Labels = slices.Clone(w.Labels)
 	return func(s *settings) { s.self.Settings = w }
 }
 

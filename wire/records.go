@@ -13,8 +13,9 @@ const (
 	// MinLease and MaxLease bound the lease of a member.
 	MinLease = time.Second
 	MaxLease = 2 * time.Minute
-	// MaxEpoch bounds the epochs of elections, and MaxSeen the epochs, the order versions
-	// and the Applied of members. Both are exclusive.
+	// MaxEpoch bounds the epochs of elections. MaxSeen bounds what is believed of epochs,
+	// order versions and Applied in other records, so that the next epochs have room. Both are
+	// exclusive.
 	MaxEpoch = 1 << 62
 	MaxSeen  = 1 << 61
 	// MaxBatch is the number of records that a Batch has at most.
@@ -109,8 +110,9 @@ type Task struct {
 	Requires   []string             `json:"requires,omitempty"`
 	MaxPerZone int                  `json:"max_per_zone,omitempty"`
 	Weight     int64                `json:"weight,omitempty"`
-	// Input is a number of the task's input. A task whose Input has changed reads its
-	// input again. A Source gives it.
+	// Input is a number of the task's input, such as a version or a hash. A Source gives it.
+	// When it changes, a run that has called worker.Updated is told to read its input again.
+	// Any other run is stopped and begun anew. The task does not see the number.
 	Input int64 `json:"input,omitempty"`
 	// Generation begins a new run of the task when it rises. The leader counts it; that of
 	// a Source is ignored.
@@ -289,8 +291,8 @@ type Ask struct {
 //
 // # Ownership
 //
-// The backend keeps nothing of an Update or a Query, and nothing of a View after it has
-// returned it. The caller owns a View.
+// Neither side changes an Update, a Query or a View, or what they hold, once it has passed it
+// on. So a table in memory may keep them.
 //
 // # Blocking
 //
@@ -300,8 +302,19 @@ type Ask struct {
 // # Errors
 //
 // An error that wraps [ErrEvicted] means that the table has removed Query.Self. One that
-// wraps orchestrator.ErrRejected means that nothing was written. After any other error the
-// Update may have been written, or may be written later.
+// wraps orchestrator.ErrRejected means that nothing was written, and never will be: the replica
+// leaves out the record that is to blame. After any other error the Update may have been
+// written, or may be written later.
+//
+// What takes no effect is no error, because the View shows why: a Sync that names another
+// Server or an old heartbeat, a campaign that is lost, a batch of a leader that leads no longer
+// or is older than the last one. The rest of such an Update is written. A Sync that has its own
+// ID in Left returns a View, too. Confirm comes before Campaign.
+//
+// # Closing
+//
+// If the backend is an io.Closer, Run closes it last. So replicas share a Backend only if it is
+// none.
 type Backend interface {
 	// Sync writes u and returns a View that was read after that. If u.Server is not the
 	// table's, it only reads.

@@ -47,7 +47,11 @@ type Replica struct {
 	woken    chan struct{}
 	killed   chan struct{} // for tests: the process is killed
 	parts    sync.WaitGroup
-	public   published
+
+	mu     sync.Mutex // guards what the loop last knew
+	status Status
+	o      *orchestrator.Orchestrator[WorkerID, string] // nil: it does not lead
+	turn   time.Time                                    // of the loop's last round
 }
 
 // Run makes a Replica and runs it; see [New] and [Replica.Run].
@@ -70,12 +74,15 @@ func New(b Backend, tasks Source, work func(ctx context.Context, task string) er
 	if d, ok := b.(Describer); ok {
 		r.traits = d.Traits()
 	}
-	s, err := newSettings(opts, r.traits, b == nil, tasks == nil, work == nil)
-	if err != nil {
-		return nil, err
-	}
+	s := newSettings(opts, r.traits)
+	s.refuse(b == nil, "the backend is nil")
+	s.refuse(tasks == nil, "the source is nil, as Poll returns if every is not above 0 or its function is nil")
+	var err error
 	if r.worker, err = worker.New(work, s.worker...); err != nil {
-		return nil, fmt.Errorf("WithLease or WithWorker: %w", err)
+		s.problems = append(s.problems, fmt.Errorf("the work function, WithLease or WithWorker: %w", err))
+	}
+	if len(s.problems) > 0 {
+		return nil, errors.Join(s.problems...)
 	}
 	r.s, r.log, r.patience = s, s.log, 25*time.Millisecond
 	if r.waiter, _ = b.(Waiter); r.waiter != nil {
@@ -107,18 +114,18 @@ func (r *Replica) warn(text string, args ...any) {
 //
 // Errors: one that wraps [ErrUndrained] if tasks were stopped because they had not moved in
 // time, [ErrForeign] if the table belongs to another service, or [ErrInvalid] if the Source
-// says so. Failures of the backend are retried.
+// says so. Failures of the backend are retried. If the backend is an io.Closer, Run closes it.
 func (r *Replica) Run(ctx context.Context) error {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l := newLoop(r)
 	err := l.run(ctx, running)
 	l.stopLeading("the replica ends")
 	r.source.run(running, false)
-	cancel()
-	if err != nil {
-		r.worker.EndLease(err)
+	closeErr := r.worker.Close(running)
+	if err != nil && l.leave.closed == nil && closeErr == nil { // it ends for another reason than ctx
+		l.remove(running)
 	}
-	closeErr := r.worker.Close(context.WithoutCancel(ctx))
+	cancel()
 	r.parts.Wait()
 	if c, ok := r.backend.(io.Closer); ok {
 		closeErr = errors.Join(closeErr, c.Close())
@@ -167,20 +174,12 @@ type TaskStatus struct {
 	Stop    bool   `json:"stop,omitempty"`
 }
 
-// published is what the loop last knew, for Status, Alive and Ready.
-type published struct {
-	mu     sync.Mutex
-	status Status
-	o      *orchestrator.Orchestrator[WorkerID, string] // nil: it does not lead
-	turn   time.Time                                    // of the loop's last round
-}
-
 // publish publishes what the loop knows.
 func (l *loop) publish() {
 	e := &l.e
 	s := Status{Name: e.self.Name, ID: e.self.ID, Leading: l.lead != nil, Epoch: e.head.Epoch}
-	if l.failed != nil {
-		s.Err = l.failed.Error()
+	if l.called != nil {
+		s.Err = l.called.Error()
 	}
 	if leader, ok := e.observed.alive(e.head.Leader); ok {
 		s.Leader = leader.member.Name
@@ -196,21 +195,21 @@ func (l *loop) publish() {
 	if l.lead != nil {
 		o, s.BadRows = l.lead.o, maps.Clone(l.lead.list.bad)
 	}
-	p := &l.r.public
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if s.Synced = p.status.Synced; l.e.synced && !l.unanswered {
+	r := l.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.Synced = r.status.Synced; l.e.synced && !l.unanswered {
 		s.Synced = l.lastSync
 	}
-	p.status, p.turn, p.o = s, time.Now(), o
+	r.status, r.turn, r.o = s, time.Now(), o
 }
 
 // Status returns the status as of the last round of the replica's loop, which each change of
 // its tasks begins. The maps and slices are shared and must not be changed.
 func (r *Replica) Status() Status {
-	r.public.mu.Lock()
-	s, o := r.public.status, r.public.o
-	r.public.mu.Unlock()
+	r.mu.Lock()
+	s, o := r.status, r.o
+	r.mu.Unlock()
 	s.Lease = r.worker.LeaseStats().Left
 	if o != nil {
 		plan := o.LastPlan()
@@ -223,10 +222,9 @@ func (r *Replica) Status() Status {
 // should be restarted. A backend that is away is no reason to: use Alive for Kubernetes'
 // livenessProbe. Before Run it returns nil.
 func (r *Replica) Alive() error {
-	r.public.mu.Lock()
-	turn := r.public.turn
-	r.public.mu.Unlock()
-	if since := time.Since(turn); !turn.IsZero() && since > 2*r.s.self.Lease {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if since := time.Since(r.turn); !r.turn.IsZero() && since > 2*r.s.self.Lease {
 		return fmt.Errorf("replica %s: its loop has not run for %v", r.s.self.Name, since.Round(time.Second))
 	}
 	return nil
@@ -238,7 +236,7 @@ func (r *Replica) Ready() error {
 	if r.worker.LeaseStats().Left > 0 {
 		return nil
 	}
-	r.public.mu.Lock()
-	defer r.public.mu.Unlock()
-	return fmt.Errorf("replica %s: no lease: %s", r.s.self.Name, r.public.status.Err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return fmt.Errorf("replica %s: no lease: %s", r.s.self.Name, cmp.Or(r.status.Err, "it has not joined yet, or has left"))
 }

@@ -130,6 +130,12 @@ func (s *sourceRunner) feed(ctx context.Context, life uint64) {
 	retry := backoff.Backoff{First: 100 * time.Millisecond, Longest: s.lease}
 	slow := time.AfterFunc(s.lease, func() { s.fail(errSlow, life) })
 	defer slow.Stop()
+	defer func() {
+		if ctx.Err() == nil { // the Source has ended the goroutine
+			s.fail(errReturned, life)
+			time.AfterFunc(s.lease/4, func() { s.feed(ctx, life) })
+		}
+	}()
 	for ctx.Err() == nil {
 		slow.Reset(s.lease)
 		began := time.Now()
@@ -178,13 +184,12 @@ func (s *sourceRunner) fail(err error, life uint64) {
 	if life != s.life {
 		return
 	}
-	if !s.tried && errors.Is(err, ErrInvalid) {
-		s.invalid = fmt.Errorf("source: %w", err)
-	}
 	if s.failing.IsZero() {
 		s.failing = time.Now()
 	}
-	if !s.told || !errors.Is(err, errReturned) {
+	if !s.tried && errors.Is(err, ErrInvalid) {
+		s.invalid = fmt.Errorf("source: %w", err)
+	} else if !s.told || !errors.Is(err, errReturned) {
 		s.r.warn("source failed, tasks stay as they are", "err", err)
 	}
 	s.told = s.told || errors.Is(err, errReturned)
@@ -310,6 +315,5 @@ func (t *Task) settings() orchestrator.TaskSettings {
 }
 
 func sameTask(a, b Task) bool {
-	return a.Input == b.Input && a.Generation == b.Generation && a.Instances == b.Instances && a.Handoff == b.Handoff &&
-		slices.Equal(a.Requires, b.Requires) && a.MaxPerZone == b.MaxPerZone && a.Weight == b.Weight
+	return a.Input == b.Input && a.Generation == b.Generation && (a.Instances < 0) == (b.Instances < 0) && a.settings().Equal(b.settings())
 }

@@ -50,7 +50,7 @@ func TestRb_ASourceThatForgets(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		require.Equal(t, 100, f.total())
 		f.want(named(10)...)
-		f.within(65*time.Second, "the brake ends", func() bool { return f.total() == 10 })
+		f.within(time.Minute+lease/12+time.Second, "the brake ends", func() bool { return f.total() == 10 })
 		require.NotEmpty(t, f.log.lines("brake on missing tasks ended"))
 	})
 }
@@ -181,16 +181,54 @@ func TestPoll(t *testing.T) {
 	}
 }
 
-// An error of the first call that wraps ErrInvalid ends Run.
+// An error of the first call that wraps ErrInvalid ends Run. The replica leaves the table, so
+// that its tasks run elsewhere at once.
 func TestASourceThatIsInvalid(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
-		n := f.joinWith("r0", func(context.Context, func([]wire.Task) error) error {
+		f.settle(2, 6)
+		n := f.joinWith("r9", func(context.Context, func([]wire.Task) error) error {
+			time.Sleep(2 * time.Second)
 			return fmt.Errorf("%w: no column id", wire.ErrInvalid)
 		})
+		f.within(time.Second, "r9 has tasks", func() bool { return f.loads()["r9"] > 0 })
 		<-n.done
-		delete(f.replicas, "r0")
+		delete(f.replicas, "r9")
 		require.ErrorIs(t, n.err, wire.ErrInvalid)
 		require.ErrorContains(t, n.err, "no column id")
+		require.Less(t, f.within(lease, "all run", f.allRun), time.Second)
+		require.Empty(t, f.log.lines("lease lost"))
+		require.Empty(t, f.log.lines("tasks stay as they are"))
+	})
+}
+
+// A replica that leaves while the table is away has moved nothing.
+func TestALeaveWithoutTheTable(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(1, 4)
+		f.table.SetFaults(func(wire.Update) memory.Fault { return memory.Fault{Err: memory.ErrInjected} })
+		n := f.replicas["r0"]
+		delete(f.replicas, "r0")
+		n.stop()
+		<-n.done
+		require.NoError(t, n.err, "there is no other replica")
+
+		f.table.SetFaults(nil)
+		f.join("r1")
+		f.join("r2", wire.WithDrain(2*lease))
+		f.within(3*lease, "even", func() bool { return f.allRun() && f.even() })
+		n = f.replicas["r2"]
+		f.table.SetFaults(func(u wire.Update) memory.Fault {
+			if u.Self == n.Status().ID {
+				return memory.Fault{Err: memory.ErrInjected}
+			}
+			return memory.Fault{}
+		})
+		delete(f.replicas, "r2")
+		n.stop()
+		<-n.done
+		require.ErrorIs(t, n.err, wire.ErrUndrained)
+		require.ErrorContains(t, n.err, "2 tasks")
+		f.within(3*lease, "all run", f.allRun)
 	})
 }
 

@@ -1,0 +1,221 @@
+package wire_test
+
+// Nothing holds up what it has nothing to do with: tasks that stop slowly, starts that are
+// refused, members that run nothing, records that the table refuses, calls that hang.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/wire"
+	"github.com/f8949c05/orchestrator/wire/memory"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// slow makes each call take 5 ms on its way to the table, and 5 ms back.
+func slow(wire.Update) memory.Fault {
+	return memory.Fault{Before: 5 * time.Millisecond, After: 5 * time.Millisecond}
+}
+
+// refuse is an option of a replica whose worker refuses a task.
+func refuse(bad string) wire.Option {
+	return wire.WithWorker(worker.WithAccept(func(_ context.Context, task string, _ []byte) error {
+		if task == bad {
+			return errors.New("no")
+		}
+		return nil
+	}))
+}
+
+// In a loop without a pause the bubble's time would stand still.
+func TestTheLoopPausesWhileTasksStop(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.stubborn = map[string]time.Duration{"r0": time.Second}
+		f.settle(1, 4)
+		began := time.Now()
+		require.NoError(t, f.leave("r0"))
+		require.Less(t, time.Since(began), 1100*time.Millisecond)
+	})
+}
+
+func TestA11_ARefusedStartBesideASlowStop(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.stubborn = map[string]time.Duration{"r0": lease * 3 / 2}
+		f.want(named(4)...)
+		f.join("r0", refuse("bad"), wire.WithLastResort(func([]string) {}))
+		f.within(lease, "all run", f.allRun)
+		f.want(append(named(4)[1:], wire.Task{Name: "bad"})...)
+		time.Sleep(2 * lease)
+		require.Empty(t, f.log.lines("lease lost"))
+		require.Equal(t, 3, f.total())
+	})
+}
+
+func TestO9_AMemberWithoutOrdersLeaves(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.want(named(4)...)
+		f.join("c0", wire.WithRole(wire.CandidateOnly))
+		f.within(lease, "it leads", func() bool { return f.leader() != nil })
+		f.join("r1")
+		f.join("r2")
+		f.within(2*lease, "all run", f.allRun)
+		time.Sleep(2 * lease)
+		f.table.SetFaults(slow)
+		require.NoError(t, f.leave("c0"))
+		f.want(named(8)...)
+		require.Less(t, f.within(2*lease, "all run", f.allRun), time.Second)
+		for i := range 10 { // beside the leader's reading of everything, once a minute
+			name := fmt.Sprint("x", i)
+			f.join(name, wire.WithRole(wire.CandidateOnly))
+			time.Sleep(time.Second + time.Duration(i)*100*time.Millisecond)
+			require.NoError(t, f.leave(name))
+			f.want(named(9 + i)...)
+			require.Less(t, f.within(2*lease, "all run", f.allRun), time.Second)
+		}
+	})
+}
+
+func TestRg_ServicesThatStartAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.want(named(4)...)
+		f.table.SetFaults(slow)
+		one, two := f.join("one", wire.WithService("one")), f.join("two", wire.WithService("two"))
+		select {
+		case <-one.done:
+			one = two
+			delete(f.replicas, "one")
+		case <-two.done:
+			delete(f.replicas, "two")
+		case <-time.After(lease):
+			t.Fatal("both share the table")
+		}
+		f.within(lease, "the other one runs all", f.allRun)
+		require.NoError(t, one.Ready())
+	})
+}
+
+func TestB5_RefusedRecordsAreLeftOut(t *testing.T) {
+	no := fmt.Errorf("%w: too long", orchestrator.ErrRejected)
+	for name, refused := range map[string]func(b *wire.Batch) bool{
+		"an eviction": func(b *wire.Batch) bool { return len(b.Evict) > 0 },
+		"an order": func(b *wire.Batch) bool {
+			return slices.ContainsFunc(b.Orders, func(o wire.Order) bool { return o.Task == "bad" })
+		},
+		"a task to list": func(b *wire.Batch) bool {
+			return slices.ContainsFunc(b.Tasks, func(t wire.Task) bool { return t.Name == "bad" })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, f *fleet) {
+				n := 0
+				f.backend = &meddler{Table: f.table, sync: func(b *meddler, ctx context.Context, u wire.Update) (wire.View, error) {
+					if u.Batch != nil && refused(u.Batch) {
+						n++
+						return wire.View{}, no
+					}
+					return b.Table.Sync(ctx, u)
+				}}
+				f.settle(3, 6)
+				leader := f.leader()
+				f.table.Edit(func(r *memory.Records) { // of another leader, and not read
+					for _, m := range r.Members {
+						if m.Record.Name != leader.name {
+							m.Orders["bad"] = memory.Order{Order: wire.Order{Member: m.Record.ID, Task: "bad", Version: m.Report.Applied + 1}}
+							return
+						}
+					}
+				})
+				f.want(append(named(6), wire.Task{Name: "bad"})...)
+				time.Sleep(lease)
+				f.kill(slices.DeleteFunc(slices.Sorted(maps.Keys(f.replicas)), func(name string) bool { return f.replicas[name] == f.leader() })[0])
+				time.Sleep(4 * lease)
+				t.Logf("refused %d times", n)
+				require.Less(t, n, 60)
+				require.Empty(t, f.log.lines("lease lost"))
+				if name != "an eviction" {
+					f.within(lease, "the others run", func() bool { return f.total() >= 6 })
+				}
+			})
+		})
+	}
+}
+
+func TestA9_ALeadershipEndsWithItsLease(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.want(named(2)...)
+		var ended time.Time
+		f.join("r0", wire.WithLeading(func(*orchestrator.Orchestrator[wire.WorkerID, string]) func() {
+			return func() { ended = time.Now() }
+		}))
+		f.within(lease, "all run", f.allRun)
+		f.table.SetFaults(func(wire.Update) memory.Fault { return memory.Fault{After: time.Hour} })
+		began := time.Now()
+		time.Sleep(2 * lease)
+		require.LessOrEqual(t, ended.Sub(began), lease*9/10)
+		f.table.SetFaults(nil)
+	})
+}
+
+func TestASourceThatEndsItsGoroutine(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.want(named(4)...)
+		n := 0
+		f.joinWith("r0", func(ctx context.Context, tell func([]wire.Task) error) error {
+			if n++; n == 2 {
+				_ = tell(named(2))
+			}
+			if n <= 3 {
+				runtime.Goexit()
+			}
+			return f.source(ctx, tell)
+		})
+		f.within(4*lease, "all run", f.allRun)
+		require.NotEmpty(t, f.log.lines("source failed"))
+	})
+}
+
+func TestTheErrorOfAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(2, 4)
+		f.table.SetFaults(func(wire.Update) memory.Fault { return memory.Fault{Err: memory.ErrInjected} })
+		time.Sleep(lease / 4)
+		for range 100 {
+			time.Sleep(lease / 50)
+			for _, n := range f.replicas {
+				require.Contains(t, n.Status().Err, memory.ErrInjected.Error(), "%s", n.name)
+			}
+		}
+		for _, line := range f.log.lines("joins again") {
+			require.Contains(t, line, memory.ErrInjected.Error())
+		}
+	})
+}
+
+// A Source that flips between everything and nothing: two lines a minute.
+func TestRb_ASourceThatFlips(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.want(named(12)...)
+		f.joinWith("r0", func(ctx context.Context, tell func([]wire.Task) error) error {
+			for i := 0; ctx.Err() == nil; i++ {
+				_ = tell(named(12 * (1 - i%2)))
+				select {
+				case <-time.After(time.Second):
+				case <-ctx.Done():
+				}
+			}
+			return nil
+		})
+		time.Sleep(10 * time.Minute)
+		require.True(t, f.allRun())
+		require.Less(t, len(f.log.lines("level=WARN")), 25)
+	})
+}
