@@ -96,8 +96,10 @@ func TestO3_GoneMembersRunNothing(t *testing.T) {
 
 func TestO9_AMemberWithoutAReportMayRunAnything(t *testing.T) {
 	for name, report := range map[string]map[uint64]Report{"none": {}, "unreadable": {2: {Applied: MaxSeen}}} {
-		v := View{Server: "s", Full: true, Epoch: 200, Members: []Member{other(1), other(2)}, Reports: report,
-			Orders: []Order{{Member: 1, Task: "a", Version: 90}}}
+		v := View{
+			Server: "s", Full: true, Epoch: 200, Members: []Member{other(1), other(2)}, Reports: report,
+			Orders: []Order{{Member: 1, Task: "a", Version: 90}},
+		}
 		v.Reports[1] = Report{Applied: 95}
 		d := newDispatch(&v, false, at(0))
 		d.order(d.member(1), "b", true)
@@ -109,8 +111,12 @@ func TestO9_AMemberWithoutAReportMayRunAnything(t *testing.T) {
 
 func TestO6_TheFirstBatch(t *testing.T) {
 	d := leader([]Order{
-		{Member: 1, Task: "read", Version: 90}, {Member: 1, Task: "refused", Version: 90}, {Member: 1, Task: "unread", Version: 96},
-		{Member: 1, Task: "twice", Version: 96}, {Member: 2, Task: "twice", Version: 90}, {Member: 2, Task: "stop", Version: 99, Stop: true},
+		{Member: 1, Task: "read", Version: 90},
+		{Member: 1, Task: "refused", Version: 90},
+		{Member: 1, Task: "unread", Version: 96},
+		{Member: 1, Task: "twice", Version: 96},
+		{Member: 2, Task: "twice", Version: 90},
+		{Member: 2, Task: "stop", Version: 99, Stop: true},
 	}, map[uint64]Report{1: {Applied: 95, Refused: map[string]string{"refused": "no"}}, 2: {Applied: 95}})
 	require.ElementsMatch(t, []string{"run unread on 1", "stop twice on 1", "stop refused on 1"}, write(d))
 	require.True(t, d.member(2).mayRun("twice"))

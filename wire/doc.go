@@ -75,9 +75,9 @@
 // removed, is held for the longest lease. Then the leader evicts its ID.
 //
 // B7. [View].Server changes when there is a sign that acknowledged data was lost; with it the
-// epoch ends. Before a campaign the backend counts the orders of every member. A Sync that
-// names another Server only reads, and renews no lease. No campaign takes effect in a new
-// Server until a replica has seen it for the longest lease, and confirms it.
+// epoch ends. Before a campaign the backend counts the orders of every member, also those to
+// stop. A Sync that names another Server only reads, and renews no lease. No campaign takes
+// effect in a new Server until a replica has seen it for the longest lease, and confirms it.
 //
 // # Orders
 //

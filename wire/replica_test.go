@@ -229,7 +229,7 @@ func TestNeverStuck(t *testing.T) {
 		},
 		"ignores its context": func(f *fleet, began time.Time, _ int) wire.Source {
 			return func(ctx context.Context, tell func([]wire.Task) error) error {
-				time.Sleep(time.Until(began.Add(2 * lease)))
+				<-time.After(time.Until(began.Add(2 * lease)))
 				return f.source(ctx, tell)
 			}
 		},

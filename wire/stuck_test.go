@@ -219,3 +219,39 @@ func TestRb_ASourceThatFlips(t *testing.T) {
 		require.Less(t, len(f.log.lines("level=WARN")), 25)
 	})
 }
+
+// An order to stop that was not read yet is deleted by hand, and the leader changes: the member
+// still runs the task, and its report does not say so (B7).
+func TestB7_AnOrderToStopIsDeleted(t *testing.T) {
+	bubble(t, func(_ *testing.T, f *fleet) {
+		f.settle(3, 12)
+		leader := f.leader()
+		cut := slices.DeleteFunc(slices.Sorted(maps.Keys(f.replicas)), func(name string) bool { return f.replicas[name] == leader })[0]
+		id := f.replicas[cut].Status().ID
+		f.table.SetFaults(func(u wire.Update) memory.Fault {
+			if u.Self == id {
+				return memory.Fault{Err: memory.ErrInjected}
+			}
+			return memory.Fault{}
+		})
+		for _, name := range []string{"r7", "r8", "r9"} { // each of the others gives two tasks
+			f.join(name)
+		}
+		deleted := 0
+		f.within(lease/6, "an order to stop is deleted", func() bool {
+			f.table.Edit(func(r *memory.Records) {
+				n := len(r.Members[id].Orders)
+				maps.DeleteFunc(r.Members[id].Orders, func(_ string, o memory.Order) bool { return o.Stop })
+				deleted = n - len(r.Members[id].Orders)
+			})
+			return deleted > 0
+		})
+		delete(f.replicas, leader.name)
+		leader.stop()
+		f.leavers = append(f.leavers, leader)
+		time.Sleep(lease / 2)
+		f.neverTwice()
+		f.table.SetFaults(nil)
+		f.within(4*lease, "all run", func() bool { return f.allRun() && f.even() })
+	})
+}

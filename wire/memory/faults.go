@@ -154,7 +154,7 @@ func (t *Table) Truncate() { t.Restore(Saved{empty()}) }
 // Edit changes records by hand: it replaces them by garbage, by records from the future, or
 // deletes them. If it leaves a sign that acknowledged data is lost, the table is then
 // another Server (B7): an epoch or a lease out of range, a heartbeat that fell, and unless
-// the table is piecewise another number of orders to run.
+// the table is piecewise another number of orders, also of those to stop.
 func (t *Table) Edit(f func(*Records)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -168,10 +168,10 @@ func (t *Table) Edit(f func(*Records)) {
 			m.Orders[task] = Order{o.Order, s.revision}
 		}
 		was := before.member(id)
-		if m.count() != was.count() {
+		if len(m.Orders) != len(was.Orders) {
 			m.reading, m.epoch, m.version = "", 0, 0
 		}
-		lost = lost || m.Record.Heartbeat < was.Record.Heartbeat || !t.piecewise && m.count() != was.count()
+		lost = lost || m.Record.Heartbeat < was.Record.Heartbeat || !t.piecewise && len(m.Orders) != len(was.Orders)
 	}
 	if lost {
 		t.lose()
