@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -431,13 +433,13 @@ func TestB3_AnEpochAtItsLimit(t *testing.T) {
 				table := newTable()
 				f := newFleet(t, table)
 				defer f.end()
-				f.settle(3, 12)
-				table.Edit(func(r *memory.Records) {
-					for _, m := range r.Members {
-						m.Record.Epoch = wire.MaxSeen - 1
-					}
-				})
-				f.kill(f.leader().name)
+				f.settle(4, 12)
+				leader := f.leader().name
+				dead := slices.DeleteFunc(slices.Sorted(maps.Keys(f.replicas)), func(name string) bool { return name == leader })[0]
+				id := f.replicas[dead].Status().ID
+				f.kill(dead)
+				f.kill(leader)
+				table.Edit(func(r *memory.Records) { r.Members[id].Record.Epoch = wire.MaxSeen - 1 })
 				f.within(4*lease, "all run", f.allRun)
 				require.Greater(t, f.leader().Status().Epoch, uint64(wire.MaxSeen))
 				f.want(named(15)...)

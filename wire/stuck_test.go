@@ -10,6 +10,7 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -116,10 +117,10 @@ func TestB5_RefusedRecordsAreLeftOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, f *fleet) {
-				n := 0
+				var n atomic.Int64
 				f.backend = &meddler{Table: f.table, sync: func(b *meddler, ctx context.Context, u wire.Update) (wire.View, error) {
 					if u.Batch != nil && refused(u.Batch) {
-						n++
+						n.Add(1)
 						return wire.View{}, no
 					}
 					return b.Table.Sync(ctx, u)
@@ -138,8 +139,8 @@ func TestB5_RefusedRecordsAreLeftOut(t *testing.T) {
 				time.Sleep(lease)
 				f.kill(slices.DeleteFunc(slices.Sorted(maps.Keys(f.replicas)), func(name string) bool { return f.replicas[name] == f.leader() })[0])
 				time.Sleep(4 * lease)
-				t.Logf("refused %d times", n)
-				require.Less(t, n, 60)
+				t.Logf("refused %d times", n.Load())
+				require.Less(t, n.Load(), int64(60))
 				require.Empty(t, f.log.lines("lease lost"))
 				if name != "an eviction" {
 					f.within(lease, "the others run", func() bool { return f.total() >= 6 })
@@ -152,15 +153,15 @@ func TestB5_RefusedRecordsAreLeftOut(t *testing.T) {
 func TestA9_ALeadershipEndsWithItsLease(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		f.want(named(2)...)
-		var ended time.Time
+		var ended atomic.Pointer[time.Time]
 		f.join("r0", wire.WithLeading(func(*orchestrator.Orchestrator[wire.WorkerID, string]) func() {
-			return func() { ended = time.Now() }
+			return func() { now := time.Now(); ended.Store(&now) }
 		}))
 		f.within(lease, "all run", f.allRun)
 		f.table.SetFaults(func(wire.Update) memory.Fault { return memory.Fault{After: time.Hour} })
 		began := time.Now()
 		time.Sleep(2 * lease)
-		require.LessOrEqual(t, ended.Sub(began), lease*9/10)
+		require.LessOrEqual(t, ended.Load().Sub(began), lease*9/10)
 		f.table.SetFaults(nil)
 	})
 }
@@ -168,9 +169,10 @@ func TestA9_ALeadershipEndsWithItsLease(t *testing.T) {
 func TestASourceThatEndsItsGoroutine(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		f.want(named(4)...)
-		n := 0
+		var calls atomic.Int64
 		f.joinWith("r0", func(ctx context.Context, tell func([]wire.Task) error) error {
-			if n++; n == 2 {
+			n := calls.Add(1)
+			if n == 2 {
 				_ = tell(named(2))
 			}
 			if n <= 3 {
