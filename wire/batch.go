@@ -137,7 +137,7 @@ func (d *dispatch) deleted(orders []Order) {
 	}
 }
 
-// setGoal sets the list in force as it is to be.
+// setGoal sets the list in force that the table shall have.
 func (d *dispatch) setGoal(goal map[string]Task) {
 	d.goal, d.served, d.idle = goal, false, false
 	for name := range d.rejected { // it stays as the table has it

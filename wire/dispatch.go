@@ -94,7 +94,7 @@ func (d *dispatch) mark(e *entry) { e.dirty, d.idle = true, false }
 // isRead reports whether the table has nothing else than what the member has read.
 func (e *entry) isRead() bool { return !e.dirty && e.Version <= e.of.report.Applied }
 
-// isOver reports whether the order is to be deleted (O7): the member is gone, or its report
+// isOver reports whether to delete the order (O7): the member is gone, or its report
 // says that the task has stopped.
 func (e *entry) isOver() bool {
 	stopped := !e.run && (e.Stop || e.Version == 0) && e.Version <= e.of.report.Applied && !e.of.also[e.Task]

@@ -48,8 +48,8 @@
 //
 // # The table
 //
-// The clauses from here on are for authors of backends and of this package. A1 to A11 are
-// numbered as in the contract, of which some are about other packages.
+// The clauses from here on are for authors of backends and of this package. Tests are named
+// after them.
 //
 // B1. A record is in every View of a call that began after the Sync that published it had
 // returned, as last published, byte for byte. A Sync whose heartbeat is not above the
@@ -72,7 +72,8 @@
 // a Sync with it had no answer, the table may have it: the leader stops leading.
 //
 // B6. A member whose record is missing, as Beats or its orders show, but that was not
-// removed, is held for the longest lease. Then the leader evicts its ID.
+// removed, is held for the longest lease if it may run something. Then the leader evicts its
+// ID.
 //
 // B7. [View].Server changes when there is a sign that acknowledged data was lost; with it the
 // epoch ends. Before a campaign the backend counts the orders of every member, also those to

@@ -200,6 +200,6 @@ func cut(text string) string { return text[:min(len(text), maxReason)] }
 
 // sameReport reports whether two reports differ in nothing but the states of tasks, which
 // alone cause no Sync (O2).
-func sameReport(a, b *Report) bool {
+func sameReport(a, b Report) bool {
 	return a.Applied == b.Applied && slices.Equal(a.Also, b.Also) && slices.Equal(a.Starting, b.Starting) && maps.Equal(a.Refused, b.Refused)
 }

@@ -52,7 +52,7 @@ func (e *election) shouldCampaign(now time.Time) bool {
 
 // isAmongFirst reports whether fewer than four candidates beside the leader joined before
 // this one. A dead one does not count among those that watch. It counts among those that
-// campaign at once, or a death would promote a candidate that has watched nobody.
+// campaign at once, or a death would promote a candidate that has watched no member.
 func (e *election) isAmongFirst(dead bool) bool {
 	n := 0
 	for _, s := range e.observed.members() {
@@ -287,7 +287,7 @@ func (o *observer) observe(v *View, all bool, began, received time.Time) {
 	}
 }
 
-// longer records a lease. 0 is none; any other one out of range counts as the longest.
+// longer records a lease, unless it is 0. Any other one out of range counts as the longest.
 func (o *observer) longer(d time.Duration) {
 	if d != 0 {
 		o.lease = max(o.lease, (&Member{Lease: d}).lease())

@@ -161,8 +161,7 @@ func (l *loop) updateLeadership(now time.Time) {
 func (l *loop) updateTasks(now time.Time) {
 	lead := l.lead
 	answer, n, _, _ := l.r.source.state()
-	var expected []orchestrator.Task[string]
-	serve := false
+	var expected []orchestrator.Task[string] // nil: the orchestrator has them
 	lead.c.do(func(d *dispatch) {
 		if n > 0 && (n != lead.compared || lead.list.isDue(now)) {
 			if lead.compared == 0 {
@@ -175,11 +174,11 @@ func (l *loop) updateTasks(now time.Time) {
 			d.setGoal(goal)
 			maps.Copy(lead.list.bad, d.rejected)
 		}
-		if serve = l.e.head.Listed && !d.served; serve {
+		if l.e.head.Listed && !d.served {
 			d.served, expected = true, expect(d.goal)
 		}
 	})
-	if serve {
+	if expected != nil {
 		if err := lead.o.UpdateTasks(expected); err != nil {
 			lead.cancel(fmt.Errorf("update tasks: %w", err))
 		}

@@ -23,11 +23,14 @@ type leaving struct {
 // closeTasks stops the tasks that are left, once none are, none could move, or WithDrain
 // has passed.
 func (l *loop) closeTasks(ctx context.Context) {
-	n := len(l.r.worker.Status())
-	if !l.e.self.Draining || l.leave.closed != nil || n > 0 && l.e.synced && !l.e.isAlone() && !l.leave.expired {
+	if !l.e.self.Draining || l.leave.closed != nil {
 		return
 	}
-	if l.leave.expired && l.e.synced && !l.e.isAlone() {
+	n, alone := len(l.r.worker.Status()), !l.e.synced || l.e.isAlone()
+	if n > 0 && !alone && !l.leave.expired {
+		return
+	}
+	if !alone {
 		l.leave.tasks += n
 	}
 	closed := make(chan error, 1)

@@ -122,10 +122,9 @@ func (l *loop) due(now time.Time) (sync, read time.Time) {
 
 // hasNews reports whether there is something to write before the next heartbeat.
 func (l *loop) hasNews(now time.Time) bool {
-	report := l.d.report(l.acts.have())
-	return !l.e.synced || l.published == nil || l.reading != l.d.reading || !sameReport(&report, l.published) ||
+	return !l.e.synced || l.published == nil || l.reading != l.d.reading || l.e.shouldCampaign(now) ||
 		l.e.self.Draining != l.record.Draining || l.r.source.answered(now) != l.record.Answered ||
-		l.e.shouldCampaign(now) || l.next(now) != nil
+		l.next(now) != nil || !sameReport(l.d.report(l.acts.have()), *l.published)
 }
 
 // readEvery returns the time between two reads: short while moves are under way. A call that
@@ -179,7 +178,7 @@ func (l *loop) join(ctx context.Context) error {
 		return err
 	}
 	if s := l.e.foreign(); s != nil { // it may be dead: watch its heartbeat
-		return l.refuse(s)
+		return l.checkService(s)
 	}
 	for _, m := range v.Members {
 		l.e.self.Joined = max(l.e.self.Joined, min(m.Joined, MaxSeen))
@@ -189,8 +188,8 @@ func (l *loop) join(ctx context.Context) error {
 	return l.sync(ctx)
 }
 
-// refuse returns an error if a member of another service lives.
-func (l *loop) refuse(s *sighting) error {
+// checkService returns an error if a member of another service lives.
+func (l *loop) checkService(s *sighting) error {
 	if !s.moved {
 		return nil
 	}
@@ -260,7 +259,7 @@ func (l *loop) sync(ctx context.Context) error {
 	}
 	l.received(&v, u.Query, began, now)
 	if s := l.e.foreign(); err == nil && s != nil {
-		return l.refuse(s)
+		return l.checkService(s)
 	}
 	return err
 }

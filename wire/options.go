@@ -136,8 +136,8 @@ func WithDrain(d time.Duration) Option { return func(s *settings) { s.drain = d 
 // default is 1 s. It must be above 0.
 func WithInterval(d time.Duration) Option { return func(s *settings) { s.interval = d } }
 
-// WithAttributes describes the replica to others, such as its version or its address. By
-// default there are none. They have at most 4 KiB, and must not be changed.
+// WithAttributes describes the replica to others, such as its version or its address. The
+// default is no attributes. They have at most 4 KiB. The map must not be changed.
 func WithAttributes(attributes map[string]string) Option {
 	return func(s *settings) { s.self.Attributes = attributes }
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Limits of records. A backend never stores what is beyond them, and a replica ignores it.
+// Limits of records. A backend never stores what is beyond them, and a replica ignores it. A
+// name of a task, a replica, a version or a service has at most 1024 bytes, attributes have 4 KiB.
 const (
 	// MinLease and MaxLease bound the lease of a member.
 	MinLease = time.Second

@@ -13,7 +13,7 @@ import (
 // ErrInjected is for faults: the call is lost.
 var ErrInjected = errors.New("injected fault")
 
-// Fault is what happens to a call. The zero Fault is none.
+// Fault is what happens to a call. With the zero Fault the call takes no time and succeeds.
 type Fault struct {
 	// Before is how long the call takes to reach the table, and After how long its answer
 	// takes. Between two steps of a piecewise table other calls may pass for so long.

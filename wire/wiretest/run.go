@@ -215,7 +215,7 @@ func memberOf(v wire.View, id uint64) *wire.Member {
 	return nil
 }
 
-// member returns the record of a member, and fails the test if there is none.
+// member returns the record of a member, and fails the test if the View lacks it.
 func (k *kit) member(v wire.View, id uint64) wire.Member {
 	k.Helper()
 	m := memberOf(v, id)
@@ -223,7 +223,7 @@ func (k *kit) member(v wire.View, id uint64) wire.Member {
 	return *m
 }
 
-// order returns the order for a task of a member, and fails the test if there is none.
+// order returns the order for a task of a member, and fails the test if the View lacks it.
 func (k *kit) order(v wire.View, member uint64, task string) wire.Order {
 	k.Helper()
 	o := orderOf(v, member, task)
