@@ -330,6 +330,29 @@ func TestRg_Services(t *testing.T) {
 	})
 }
 
+// An emptied table has no list in force. Until a Source has answered, nothing stops (A7).
+func TestA7_NothingIsServedBeforeAnAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.want(named(12)...)
+		for i := range 3 {
+			f.joinWith(fmt.Sprint("r", i), func(ctx context.Context, tell func([]wire.Task) error) error {
+				select {
+				case <-time.After(5 * time.Second):
+				case <-ctx.Done():
+				}
+				return f.source(ctx, tell)
+			})
+		}
+		f.within(2*lease, "all run", func() bool { return f.allRun() && f.even() })
+		starts := f.started()
+		f.table.Truncate()
+		time.Sleep(4 * lease)
+		require.NotNil(t, f.leader())
+		require.True(t, f.allRun())
+		require.Equal(t, starts, f.started())
+	})
+}
+
 // A table that is emptied stops nothing, and moves nothing.
 func TestB7_LossesStopNothing(t *testing.T) {
 	for name, lose := range map[string]func(*memory.Table){
