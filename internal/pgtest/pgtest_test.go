@@ -52,12 +52,23 @@ func TestServer(t *testing.T) {
 		require.ErrorContains(t, s.Restore(db, "drop table t; nonsense"), "syntax error")
 		require.Equal(t, "1", s.SQL(db, "select n from t"))
 	})
+	t.Run("Fill", func(t *testing.T) {
+		s.Fill()
+		require.Error(t, s.Restore(db, "insert into t select generate_series(1, 10000)"))
+		s.Free()
+		require.Equal(t, "1", s.SQL(db, "select n from t"))
+	})
 	t.Run("Bouncer", func(t *testing.T) {
 		s.SQL(db, "create role anna login; grant select on t to anna")
 		b := s.Bouncer(t)
 		require.Equal(t, "anna|1", s.SQLAt(b.URL("anna", db), "select current_user, n from t"))
 		s.Crash()
 		s.Start()
+		require.Equal(t, "anna|1", s.SQLAt(b.URL("anna", db), "select current_user, n from t"))
+		b.Stop()
+		_, err := net.Dial("tcp", b.Addr())
+		require.Error(t, err)
+		b.Supervise()
 		require.Equal(t, "anna|1", s.SQLAt(b.URL("anna", db), "select current_user, n from t"))
 	})
 }

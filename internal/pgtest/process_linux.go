@@ -71,6 +71,19 @@ func (p *process) resume() {
 	}
 }
 
+// limit sets the size, a number of bytes or "unlimited", to which the process and its children
+// may extend files.
+func (p *process) limit(size string) {
+	p.t.Helper()
+	for i, pid := range append([]int{p.cmd.Process.Pid}, p.children()...) { // new children inherit it
+		cmd := exec.Command("prlimit", fmt.Sprint("--pid=", pid), "--fsize="+size+":") // only the soft limit
+		unprivileged(p.t, cmd)                                                         // root may not do this to other users
+		if text, err := cmd.CombinedOutput(); err != nil && i == 0 && size != "unlimited" {
+			p.t.Fatalf("limit files: %v: %s", err, text)
+		}
+	}
+}
+
 // gone waits until processes have ended.
 func (p *process) gone(pids []int) {
 	for slices.ContainsFunc(pids, func(pid int) bool {

@@ -24,5 +24,6 @@ func removeMemory(string) {}
 func (p *process) crash()          {}
 func (p *process) pause()          {}
 func (p *process) resume()         {}
+func (p *process) limit(string)    {}
 func (p *process) children() []int { return nil }
 func (p *process) gone([]int)      {}

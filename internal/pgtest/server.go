@@ -130,16 +130,29 @@ func url(user, addr, database string) string {
 
 // Start starts a server that was stopped or has crashed, and returns when it accepts
 // connections.
-func (s *Server) Start() {
+func (s *Server) Start() { s.start() }
+
+// Restart stops the server and starts it with other settings, each as name=value.
+func (s *Server) Restart(settings ...string) {
+	s.t.Helper()
+	s.Stop()
+	s.start(settings...)
+}
+
+func (s *Server) start(settings ...string) {
 	s.t.Helper()
 	pidFile := filepath.Join(s.data(), "postmaster.pid")
 	if err := os.Remove(pidFile); err != nil && !os.IsNotExist(err) { // of a crashed server
 		s.t.Fatalf("start PostgreSQL: %v", err)
 	}
-	s.postgres = start(s.t, s.dir, filepath.Join(s.bin, "postgres"), "-D", s.data(),
-		"-c", "listen_addresses="+s.host, "-c", "port="+s.port, "-c", "unix_socket_directories=",
+	args := []string{
+		"-D", s.data(), "-c", "listen_addresses=" + s.host, "-c", "port=" + s.port, "-c", "unix_socket_directories=",
 		"-c", "dynamic_shared_memory_type=mmap", // a crash leaves nothing outside the folder
-	)
+	}
+	for _, setting := range settings {
+		args = append(args, "-c", setting)
+	}
+	s.postgres = start(s.t, s.dir, filepath.Join(s.bin, "postgres"), args...)
 	if !s.durable {
 		prioritize(s.postgres.cmd.Process.Pid)
 	}
@@ -182,6 +195,21 @@ func (s *Server) Continue() {
 	s.paused = false
 }
 
+// Fill makes the disk full for the server: no file grows, unless it is small. The server cannot
+// write its log any more, and ends soon.
+func (s *Server) Fill() {
+	s.t.Helper()
+	s.postgres.limit("16384")
+}
+
+// Free ends Fill, and starts the server again.
+func (s *Server) Free() {
+	s.t.Helper()
+	s.postgres.limit("unlimited")
+	s.Stop()
+	s.Start()
+}
+
 // SQL executes statements as the superuser, each in its own transaction unless one begins a
 // transaction. It returns the rows, one a line, with columns separated by |.
 func (s *Server) SQL(database, statements string) string {
@@ -199,10 +227,15 @@ func (s *Server) SQLAt(url, statements string) string {
 	return rows
 }
 
-// Dump returns the content of a database as SQL that replaces it; see Restore.
-func (s *Server) Dump(database string) string {
+// Dump returns the content of a database, or of some of its tables, as SQL that replaces it;
+// see Restore.
+func (s *Server) Dump(database string, tables ...string) string {
 	s.t.Helper()
-	return s.run("pg_dump", "--clean", "--if-exists", "--dbname="+s.URL(User, database))
+	args := []string{"--clean", "--if-exists", "--dbname=" + s.URL(User, database)}
+	for _, table := range tables {
+		args = append(args, "--table="+table)
+	}
+	return s.run("pg_dump", args...)
 }
 
 // Restore executes a dump in one transaction. An error leaves the database as it was,
@@ -332,7 +365,13 @@ func (b *Bouncer) start() {
 	})
 }
 
-// Supervise starts the PgBouncer again if it has ended by itself. Version 1.18 ends when a
+// Stop ends the PgBouncer, which closes all connections. Supervise starts it again.
+func (b *Bouncer) Stop() {
+	b.t.Helper()
+	b.process.end(immediate)
+}
+
+// Supervise starts the PgBouncer again if it has ended. Version 1.18 also ends when a
 // client is gone whose cancel request waits for a server that does not answer.
 func (b *Bouncer) Supervise() {
 	b.t.Helper()
