@@ -66,10 +66,11 @@ func (l *loop) wait(ctx context.Context, changes <-chan struct{}) (done bool, er
 	case err := <-l.leave.closed:
 		return true, l.end(ctx, err)
 	case err := <-l.waits:
-		if l.waits = nil; err == nil {
+		l.waits, l.hears = nil, err == nil || errors.Is(err, context.DeadlineExceeded)
+		if err == nil {
 			backoff.Sleep(ctx, time.Until(l.lastRead.Add(2*time.Millisecond))) // it may return at once, again and again
 			l.lastRead = time.Time{}
-		} else if !errors.Is(err, context.DeadlineExceeded) {
+		} else if !l.hears {
 			l.deaf = now.Add(30 * time.Second)
 		}
 	case <-woken:

@@ -42,6 +42,7 @@ type loop struct {
 	lastSync, lastRead time.Time
 	hurry              time.Time  // until when to read often
 	waits              chan error // of the Wait under way; nil: there is none
+	hears              bool       // the last Wait has told of a change, or heard of none
 	deaf               time.Time  // until when Wait is not used
 }
 
@@ -70,7 +71,7 @@ func (l *loop) run(stop, ctx context.Context) error {
 		}
 		_, changes := l.r.worker.Changes() // before the report is made
 		l.failed = l.turn(ctx, time.Now())
-		if errors.Is(l.failed, ErrForeign) {
+		if errors.Is(l.failed, ErrForeign) || errors.Is(l.failed, ErrInvalid) {
 			return l.failed
 		}
 		l.acts.do(l.d, l.life, l.e.self.ID, l.live(), l.e.head.Epoch)
@@ -131,7 +132,7 @@ func (l *loop) hasNews(now time.Time) bool {
 // has been under way for more than a second waits for a slow stop.
 func (l *loop) readEvery(now time.Time) time.Duration {
 	n, most := time.Duration(len(l.e.observed.seen)), l.e.self.Lease/12
-	waits, calls := l.r.waiter != nil && !now.Before(l.deaf), l.lead != nil && l.lead.c.calls.Load() > 0
+	waits, calls := l.hears, l.lead != nil && l.lead.c.calls.Load() > 0
 	switch {
 	case calls && now.Before(l.hurry):
 		return min(max(4*time.Millisecond, n*500*time.Microsecond), 50*time.Millisecond)

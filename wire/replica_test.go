@@ -434,6 +434,24 @@ func TestB5_ARefusalAfterNoAnswerIsNotCertain(t *testing.T) {
 	})
 }
 
+// slowWaiter is a table whose Wait tells of nothing, as while it connects.
+type slowWaiter struct{ *memory.Table }
+
+func (b slowWaiter) Wait(ctx context.Context, _ wire.Query) error {
+	<-ctx.Done()
+	return context.Canceled
+}
+
+// Replicas read at intervals until a Wait has told of a change.
+func TestWait_ThatTellsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.backend = slowWaiter{f.table}
+		f.settle(2, 6)
+		f.join("late")
+		f.within(lease/30, "even", f.even) // a heartbeat comes after lease/12
+	})
+}
+
 // meddler is a table whose Sync is replaced.
 type meddler struct {
 	*memory.Table
