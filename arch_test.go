@@ -86,6 +86,7 @@ var mayImport = map[string]string{
 	"wire/memory":   "std wire internal/backoff",
 	"wire/wiretest": "std . wire", // linked into the tests of users: no test library
 	"wire/model":    "std",
+	"wire/postgres": "std . wire internal/backoff github.com/jackc/pgx",
 
 	// Programs.
 	"cmd/orchctl":             "std . dashboard/api history",
@@ -118,8 +119,8 @@ var mayImport = map[string]string{
 	"internal/proctest":                   "std golang.org/x/sys/unix",
 	"internal/scenario":                   "std . communicator/memory",
 	"internal/testca":                     "std",
-	"replica/postgres/e2e":                "",
 	"test":                                "",
+	"wire/postgres/e2e":                   "",
 }
 
 // mayLink names what only some packages may link, directly or through others. The tests
@@ -134,7 +135,7 @@ var mayLink = map[string]string{
 	// The transports do not know each other.
 	"etcd":                 "etcd/... examples/... bench",
 	"communicator/grpc":    "communicator/grpc/... replica/... examples/... bench/...",
-	"github.com/jackc/pgx": "replica/postgres/... examples/... bench/replicas",
+	"github.com/jackc/pgx": "replica/postgres/... wire/postgres/... examples/... bench/replicas",
 	"github.com/chromedp":  "dashboard/browsertest",
 	// Other systems, to be measured beside this one.
 	"github.com/IBM/sarama":      "bench",

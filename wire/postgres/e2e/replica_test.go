@@ -16,12 +16,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/f8949c05/orchestrator/internal/proctest"
-	"github.com/f8949c05/orchestrator/replica"
-	"github.com/f8949c05/orchestrator/replica/postgres"
+	"github.com/f8949c05/orchestrator/wire"
+	"github.com/f8949c05/orchestrator/wire/postgres"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// settings configures a replica.
+// settings configures a wire.
 type settings struct {
 	Name    string
 	URL     string
@@ -63,14 +63,14 @@ func runReplica(s settings) error {
 		return err
 	}
 	defer pool.Close()
-	r, err := replica.New(postgres.New(pool, "proof"), replica.Names(s.Tasks...),
+	r, err := wire.New(postgres.New(pool, "proof"), wire.Names(s.Tasks...),
 		func(ctx context.Context, task string) error { return work(ctx, task, j) },
-		replica.WithName(s.Name),
-		replica.WithLease(s.Lease, s.Stop),
-		replica.WithDrain(2*s.Lease),
-		replica.WithInterval(s.Lease/40), // so that a leader acts on a wrong conclusion at once
-		replica.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))),
-		replica.WithLastResort(func(tasks []string) {
+		wire.WithName(s.Name),
+		wire.WithLease(s.Lease, s.Stop),
+		wire.WithDrain(2*s.Lease),
+		wire.WithInterval(s.Lease/40), // so that a leader acts on a wrong conclusion at once
+		wire.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))),
+		wire.WithLastResort(func(tasks []string) {
 			_ = j.Write(proctest.Event{Kind: lastResort, Text: fmt.Sprint(tasks)})
 			os.Exit(3)
 		}))
@@ -80,14 +80,14 @@ func runReplica(s settings) error {
 	ended := make(chan struct{})
 	defer close(ended)
 	go recordLeadership(r, j, ended)
-	if err := r.Run(ctx); !errors.Is(err, replica.ErrUndrained) {
+	if err := r.Run(ctx); !errors.Is(err, wire.ErrUndrained) {
 		return err
 	}
 	return nil // the server may be away
 }
 
 // recordLeadership records each epoch that the replica leads.
-func recordLeadership(r *replica.Replica, j *proctest.Journal, ended <-chan struct{}) {
+func recordLeadership(r *wire.Replica, j *proctest.Journal, ended <-chan struct{}) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	led := uint64(0)

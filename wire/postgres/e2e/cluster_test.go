@@ -125,7 +125,7 @@ func (c *cluster) leader() *proctest.Process {
 }
 
 // check fails the test if a task has run twice since the last call, except as the
-// documentation of package replica says, or if a replica ended with an error. slack is how long the machine may have kept a
+// documentation of package wire says, or if a replica ended with an error. slack is how long the machine may have kept a
 // process from running. Each task runs once now.
 func (c *cluster) check(slack time.Duration) {
 	c.T.Helper()

@@ -1,0 +1,150 @@
+package postgres_test
+
+// What calls read: rows by key, and few of them.
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/internal/pgtest"
+	"github.com/f8949c05/orchestrator/wire"
+)
+
+// reader measures what the calls of one client read.
+type reader struct {
+	s   *pgtest.Server
+	url string
+	a   *member // leads
+	b   *member
+}
+
+func newReader(t *testing.T) *reader {
+	s := pgtest.Start(t)
+	r := &reader{s: s, url: s.URL(pgtest.User, "postgres")}
+	table := newTable(t, pool(t, r.url), "pollers")
+	r.a, r.b = newMember(table, 1), newMember(table, 2)
+	r.a.lead(t)
+	r.b.sync(t, nil)
+	require.NoError(t, table.Close())
+	return r
+}
+
+// blocks returns how many blocks of the tables and their indexes f has read. All its calls are
+// made with one new connection, so that PostgreSQL plans each statement a few times and then
+// keeps the plan.
+func (r *reader) blocks(t *testing.T, f func()) int {
+	t.Helper()
+	before := r.read(t)
+	db := pool(t, r.url)
+	table := newTable(t, db, "pollers")
+	r.a.table, r.b.table = table, table
+	f()
+	require.NoError(t, table.Close()) // so that its statistics count
+	require.Eventually(t, func() bool {
+		return r.s.SQL("postgres", "select count(*) from pg_stat_activity where query like '%replica_%' and pid <> pg_backend_pid()") == "0"
+	}, time.Minute, time.Millisecond)
+	return r.read(t) - before
+}
+
+// read returns how many blocks connections have read that are closed.
+func (r *reader) read(t *testing.T) (n int) {
+	t.Helper()
+	_, err := fmt.Sscan(r.s.SQL("postgres", "select sum(heap_blks_hit + idx_blks_hit + heap_blks_read + idx_blks_read) from pg_statio_user_tables"), &n)
+	require.NoError(t, err)
+	return n
+}
+
+// calls makes every kind of call but a campaign and a full View of a leader, which count all
+// orders and tasks.
+func (r *reader) calls(t *testing.T, rounds int) {
+	since := func(m *member, follow bool) {
+		v, err := m.table.Read(t.Context(), wire.Query{Self: m.self.ID, Server: m.last.Server, Since: m.last.Revision, Beats: follow, Follow: follow})
+		require.NoError(t, err)
+		m.last = v
+	}
+	follow := func(u *wire.Update) { u.Since = r.a.last.Revision }
+	write := func(b *wire.Batch) {
+		r.a.batch++
+		b.Epoch, b.Version = r.a.last.Epoch, r.a.batch
+		r.a.sync(t, func(u *wire.Update) { u.Batch = b; follow(u) })
+	}
+	for i := range rounds {
+		since(r.b, false)
+		r.b.sync(t, func(u *wire.Update) {
+			u.Since, u.Follow, u.Beats, u.Report = r.b.last.Revision, false, false, &wire.Report{Applied: uint64(i)}
+		})
+		since(r.a, true)
+		r.a.sync(t, follow)
+		r.a.self.Draining = !r.a.self.Draining
+		r.a.sync(t, func(u *wire.Update) {
+			follow(u)
+			u.Asks, u.Left = []wire.Ask{{Verb: "restart", Target: "t"}, {Verb: "drain", Target: "t"}, {Verb: "undrain", Target: "t"}}, []uint64{uint64(1000 + i)}
+		})
+		write(&wire.Batch{Orders: orders(2, 5), Tasks: []wire.Task{{Name: "t"}}, Evict: map[uint64]uint64{uint64(2000 + i): 0, 2: 1}})
+		since(r.b, false)
+		write(&wire.Batch{Dropped: orders(2, 5), Deleted: []string{"t"}, Restarted: []string{"t"}})
+		since(r.b, false)
+	}
+}
+
+// Plans are made while the tables are empty. They must be right when the tables are full.
+func TestCalls_ReadByKey(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
+	r := newReader(t)
+	const rounds = 10
+	empty := r.blocks(t, func() { r.calls(t, rounds) })
+	filled := 0
+	r.blocks(t, func() {
+		r.calls(t, rounds)
+		var fill strings.Builder
+		for _, rows := range []string{
+			"tables select 'other' || i, 1, '', false, false, 0, 0, 0, 0, 0, '{}', 1, 1, 0, 0, '{}', ''", "members select 'other', i, 1, 1, '{}'",
+			"reports select 'other', i, 1, '{}'", "orders select 'other', i, 't', 1, false, '{}'", "tasks select 'other', i, '{}'",
+			"members select 'pollers', i + 5000, 1, 1, '{}'", "reports select 'pollers', i + 5000, 1, '{}'",
+			"orders select 'pollers', 2, 'u' || i, 0, false, '{}'", "tasks select 'pollers', 'u' || i, '{}'",
+		} {
+			fmt.Fprintf(&fill, "insert into replica_%s, pg_current_xact_id() from generate_series(1, 20000) i; ", rows)
+		}
+		fill.WriteString(`insert into replica_counts select 'other', i, 1, 1 from generate_series(1, 20000) i;
+			insert into replica_removed select 'other', i, 1, now() from generate_series(1, 20000) i`)
+		r.s.SQL("postgres", fill.String())
+		filled = r.read(t)
+		r.calls(t, rounds)
+	})
+	full := r.read(t) - filled
+	t.Log("blocks read by calls", "empty", empty, "empty and full", full)
+	require.Less(t, full, 4*empty)
+}
+
+// A transaction that is open for long keeps all versions of all rows. Calls do not read them.
+func TestCalls_BesideALongTransaction(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
+	r := newReader(t)
+	beats := func(n int) func() {
+		return func() {
+			for i := range n {
+				r.b.sync(t, func(u *wire.Update) {
+					if u.Since, u.Follow = r.b.last.Revision, false; i%5 == 0 {
+						u.Report = &wire.Report{Applied: uint64(i)}
+					}
+				})
+				r.a.sync(t, func(u *wire.Update) { u.Since = r.a.last.Revision })
+			}
+		}
+	}
+	long, err := pgx.Connect(t.Context(), r.url)
+	require.NoError(t, err)
+	defer long.Close(t.Context())
+	_, err = long.Exec(t.Context(), "begin isolation level repeatable read; select pg_current_xact_id()")
+	require.NoError(t, err)
+	first := r.blocks(t, beats(100))
+	r.blocks(t, beats(1000))
+	last := r.blocks(t, beats(100))
+	t.Log("blocks read by 200 Syncs", "first", first, "later", last)
+	require.Less(t, last, 2*first)
+}
