@@ -277,8 +277,8 @@ func WithMaxMoves(n int) Option {
 }
 
 // WithFirstMoves sets how many moves to a worker may be under way before the worker has
-// acknowledged a start in the term. Once it has acknowledged as many, each further start
-// lets one more be under way. A larger number speeds up moves if a call takes several
+// acknowledged a start in the term. Each start that it acknowledges lets one more be under
+// way. A larger number speeds up moves if a call takes several
 // hops, and risks as many healthy tasks on a worker that starts nothing. After a failed
 // move it is 1 for the rest of the term. The default is 1. It must be between 1 and 1,024.
 func WithFirstMoves(n int) Option {

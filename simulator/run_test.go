@@ -17,7 +17,7 @@ import (
 // Each kind of event occurs in many runs.
 func TestRun_EverythingHappens(t *testing.T) {
 	var total simulator.Report
-	for seed := range uint64(150) {
+	for seed := range uint64(200) {
 		report, err := simulator.Run(t, seed, simulator.Settings{})
 		require.NoError(t, err)
 		total.Add(report)
@@ -54,7 +54,7 @@ func TestRun_EverythingHappens(t *testing.T) {
 	}
 	require.Greater(t, total.Leaders, 2*total.Runs)
 	require.GreaterOrEqual(t, total.Terms, 30*total.Runs)
-	require.Equal(t, 150, total.Runs)
+	require.Equal(t, 200, total.Runs)
 }
 
 // If workers fence themselves, none is declared lost. Without false lists and moves that

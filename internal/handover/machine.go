@@ -126,9 +126,14 @@ func (m *Machine) Next() (Call, bool) {
 				}
 				continue
 			}
-			w := m.creditable.pop()
-			m.workers[w].creditable = false
-			m.offer(w)
+			// With batches all that have credit are offered first, so that a source gets one call.
+			for n := m.creditable.len(); n > 0; n-- {
+				w := m.creditable.pop()
+				m.workers[w].creditable = false
+				if m.offer(w); !m.batch {
+					break
+				}
+			}
 		}
 		w := m.ready.pop()
 		s := &m.workers[w]
@@ -352,13 +357,13 @@ func (m *Machine) FirstMoves(n int) {
 	}
 }
 
-// offer lets one of the moves parked at receiver w begin, if w has credit and the worker
-// of the move's first write is idle. On the way, moves of busy workers return to their
-// queues without reserving credit, so that a slow source delays only its own moves, and
-// moves that may no longer begin are dropped.
+// offer lets one of the moves parked at receiver w begin, with batches as many as w has
+// credit for, if the worker of the move's first write is idle. On the way, moves of busy
+// workers return to their queues without reserving credit, so that a slow source delays only
+// its own moves, and moves that may no longer begin are dropped.
 func (m *Machine) offer(w int32) {
 	s := &m.workers[w]
-	for !s.parked.empty() {
+	for room := s.allowed() - s.underway; !s.parked.empty(); {
 		i := s.parked.front()
 		if why := m.mayBeginMove(&m.changes[i]); why != NotSkipped {
 			s.parked.pop()
@@ -373,8 +378,10 @@ func (m *Machine) offer(w int32) {
 		m.workers[at].queueOf(&m.changes[i]).moves.push(i)
 		if !m.workers[at].busy {
 			m.wake(at)
-			m.markCreditable(w)
-			return
+			if room--; !m.batch || room <= 0 {
+				m.markCreditable(w)
+				return
+			}
 		}
 	}
 }

@@ -19,7 +19,7 @@ type worker struct {
 	credit   int   // starts acknowledged since the last failed move
 	early    int   // those that the call in flight acknowledged; they add to credit when it has returned
 	blocked  bool
-	first    int // how many moves may be under way while credit is lower and none has failed; see FirstMoves
+	first    int // how many moves may be under way without credit; 0: one, because one has failed
 }
 
 // hasCredit reports whether one more move to here may begin. A worker that has not
@@ -29,8 +29,11 @@ func (w *worker) hasCredit() bool {
 	if w.credit == 0 && (w.busy || !w.fresh.single.empty()) {
 		return false
 	}
-	return w.underway < max(w.first, w.credit+1)
+	return w.underway < w.allowed()
 }
+
+// allowed returns how many moves to here may be under way.
+func (w *worker) allowed() int { return max(w.first, 1) + w.credit }
 
 // pending holds changes that have not begun.
 type pending struct {
