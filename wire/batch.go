@@ -8,12 +8,13 @@ import (
 )
 
 // next returns the batch to write: the one without an answer again, or what has changed and
-// the members to evict; nil if there is nothing, or the leader must stop.
-func (d *dispatch) next(evict map[uint64]uint64) *Batch {
+// the members to evict; nil if there is nothing, or the leader must stop. Deletions of orders
+// alone wait for a Sync that is due anyway: sync says that this is one.
+func (d *dispatch) next(evict map[uint64]uint64, sync bool) *Batch {
 	switch {
 	case d.above > 0:
 		return nil
-	case d.batch != nil || d.idle && len(evict) == 0:
+	case d.batch != nil || d.idle && len(evict) == 0 && (!sync || !d.tidy):
 		return d.batch
 	}
 	b := &Batch{Epoch: d.epoch, Version: d.epoch + d.count + 1, Evict: make(map[uint64]uint64)}
@@ -33,7 +34,8 @@ func (d *dispatch) next(evict map[uint64]uint64) *Batch {
 	}
 	d.addOrders(b, room)
 	b.Listed, d.idle = d.toList && !full, !full
-	if b.Len() == 0 && !b.Listed {
+	d.tidy = !sync && len(b.Dropped) > 0 && b.Len() == len(b.Dropped) && !b.Listed
+	if d.tidy || b.Len() == 0 && !b.Listed {
 		return nil
 	}
 	d.count++
@@ -90,8 +92,14 @@ func (d *dispatch) addOrders(b *Batch, room func(texts ...string) bool) {
 			delete(d.members, id)
 		}
 	}
+	last := func(e *entry) int { // deletions come last
+		if e.isOver() {
+			return 1
+		}
+		return 0
+	}
 	slices.SortFunc(open, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(a.Task, b.Task), cmp.Compare(a.Member, b.Member))
+		return cmp.Or(cmp.Compare(last(a), last(b)), cmp.Compare(a.Task, b.Task), cmp.Compare(a.Member, b.Member))
 	})
 	for _, e := range open {
 		switch over := e.isOver(); {

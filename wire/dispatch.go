@@ -19,6 +19,7 @@ type dispatch struct {
 	toList    bool              // Listed is to be written with the last task
 	rejected  map[string]string // tasks that the backend refuses, with why
 	idle      bool              // nothing can be written, until something changes
+	tidy      bool              // but for orders to delete
 	batch     *Batch            // sent and not answered
 	unsure    bool              // a Sync with batch had no answer: the table may have it
 	limit     int               // records of the next batch

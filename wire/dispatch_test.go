@@ -29,7 +29,7 @@ func report(d *dispatch, r Report) {
 
 // write returns the orders of the next batch, which is stored.
 func write(d *dispatch) []string {
-	b := d.next(nil)
+	b := d.next(nil, true)
 	if b == nil {
 		return nil
 	}
@@ -140,7 +140,7 @@ func TestO8_WhatIsMissingIsWrittenAgain(t *testing.T) {
 	d := leader([]Order{{Member: 1, Task: "a", Version: 90}, {Member: 1, Task: "b", Version: 90}}, map[uint64]Report{1: {Applied: 95}}, Task{Name: "a"}, Task{Name: "b"})
 	require.Nil(t, write(d))
 	d.observe(&View{Full: true, Reports: map[uint64]Report{1: {Applied: 95}}, Orders: []Order{{Member: 1, Task: "b", Version: 90}}, Tasks: []Task{{Name: "b"}}}, at(0))
-	b := d.next(nil)
+	b := d.next(nil, true)
 	require.Equal(t, []Task{{Name: "a"}}, b.Tasks)
 	require.Equal(t, []Order{{Member: 1, Task: "a", Version: 201}}, b.Orders)
 }
@@ -154,7 +154,7 @@ func TestA9_AppliedAboveTheLastBatch(t *testing.T) {
 	require.True(t, d.member(1).unreadable)
 	report(d, Report{Applied: 202, Also: []string{"x"}})
 	require.EqualValues(t, 202, d.above)
-	require.Nil(t, d.next(nil))
+	require.Nil(t, d.next(nil, true))
 	require.Nil(t, d.member(1).orders["x"], "nothing of it is believed")
 }
 
@@ -170,11 +170,11 @@ func TestB5_BatchesThatFail(t *testing.T) {
 	for _, task := range []string{"a", "b", "bad", "c"} {
 		d.order(d.member(1), task, true)
 	}
-	first := d.next(nil)
-	require.Same(t, first, d.next(nil), "without an answer the same is sent again")
+	first := d.next(nil, true)
+	require.Same(t, first, d.next(nil, true), "without an answer the same is sent again")
 	refused, left := 0, ""
 	for range 20 {
-		b := d.next(nil)
+		b := d.next(nil, true)
 		if b == nil {
 			break
 		}
@@ -191,7 +191,7 @@ func TestB5_BatchesThatFail(t *testing.T) {
 	}
 	require.Equal(t, `order for task "bad"`, left)
 	require.LessOrEqual(t, refused, 3)
-	require.Nil(t, d.next(nil))
+	require.Nil(t, d.next(nil, true))
 	m := d.member(1)
 	require.True(t, m.mayRun("a") && m.mayRun("b") && m.mayRun("c"))
 	require.False(t, m.mayRun("bad"))
@@ -203,7 +203,7 @@ func TestB5_BatchesAreBounded(t *testing.T) {
 		d.order(d.member(uint64(1+i%3)), fmt.Sprint("t", i), true)
 	}
 	var sizes []int
-	for b := d.next(nil); b != nil; b = d.next(nil) {
+	for b := d.next(nil, true); b != nil; b = d.next(nil, true) {
 		sizes = append(sizes, b.Len())
 		d.stored(at(0))
 	}

@@ -94,10 +94,10 @@ func (l *loop) checkLeadership() {
 	}
 }
 
-// next returns the batch to write, or nil.
-func (l *loop) next(now time.Time) (b *Batch) {
+// next returns the batch to write, or nil; see dispatch.next.
+func (l *loop) next(now time.Time, sync bool) (b *Batch) {
 	if l.lead != nil && !l.unanswered { // the Sync after a failed one carries none (B5)
-		l.lead.c.do(func(d *dispatch) { b = d.next(l.e.evict(now)) })
+		l.lead.c.do(func(d *dispatch) { b = d.next(l.e.evict(now), sync) })
 	}
 	return b
 }

@@ -125,7 +125,7 @@ func (l *loop) due(now time.Time) (sync, read time.Time) {
 func (l *loop) hasNews(now time.Time) bool {
 	return !l.e.synced || l.published == nil || l.reading != l.d.reading || l.e.shouldCampaign(now) ||
 		l.e.self.Draining != l.record.Draining || l.r.source.answered(now) != l.record.Answered ||
-		l.next(now) != nil || !sameReport(l.d.report(l.acts.have()), *l.published)
+		l.next(now, false) != nil || !sameReport(l.d.report(l.acts.have()), *l.published)
 }
 
 // readEvery returns the time between two reads: short while moves are under way. A call that
@@ -222,7 +222,7 @@ func (l *loop) sync(ctx context.Context) error {
 	if l.published == nil || l.reading != l.d.reading || !reflect.DeepEqual(report, *l.published) {
 		u.Report, u.Reading, expected = &report, l.d.reading, u.Member.Heartbeat
 	}
-	u.Batch = l.next(began)
+	u.Batch = l.next(began, true)
 	v, err := l.call(ctx, "sync", func(ctx context.Context) (View, error) { return l.r.backend.Sync(ctx, u) })
 	now := time.Now()
 	refused := errors.Is(err, orchestrator.ErrRejected)
@@ -248,7 +248,7 @@ func (l *loop) sync(ctx context.Context) error {
 		l.published = nil
 	default:
 		if !l.e.synced {
-			l.r.log.Info("has joined", "id", u.Self, "members", len(v.Members))
+			l.r.log.Info("has joined", "id", u.Self, "members", len(l.e.observed.seen)+1)
 		}
 		if l.e.synced, l.e.left, l.record, l.server = true, nil, u.Member, v.Server; u.Report != nil {
 			l.published, l.reading, l.storedAt = u.Report, u.Reading, u.Member.Heartbeat

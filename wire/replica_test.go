@@ -444,7 +444,7 @@ func (b slowWaiter) Wait(ctx context.Context, _ wire.Query) error {
 
 // Replicas read at intervals until a Wait has told of a change.
 func TestWait_ThatTellsNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, f *fleet) {
+	bubble(t, func(_ *testing.T, f *fleet) {
 		f.backend = slowWaiter{f.table}
 		f.settle(2, 6)
 		f.join("late")
