@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -40,10 +41,12 @@ func New(pool *pgxpool.Pool, name string, opts ...Option) *Table {
 	return t
 }
 
-// own returns the configuration for one connection besides a pool, with the pool's hooks.
+// own returns the configuration for a connection besides a pool, with the pool's hooks.
 func own(pool *pgxpool.Pool) *pgxpool.Config {
 	config := pool.Config()
-	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
+	// One is used. If it is silent, pgx takes 15 seconds to close it, in which four calls time out.
+	config.MaxConns, config.MinConns, config.MinIdleConns = 5, 0, 0
+	config.ConnConfig.RuntimeParams["standard_conforming_strings"] = "on"
 	config.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // pgx reads no other
 	return config
 }
@@ -94,11 +97,16 @@ func (t *Table) find(ctx context.Context) (string, error) {
 	if schema != "" || t.err != nil {
 		return schema, t.err
 	}
-	err := t.calls.QueryRow(ctx, `select quote_ident(n) from unnest(current_schemas(false)) with ordinality s (n, i) where n !~ '^pg_'
+	var other string // that has the tables, though none of the search_path does
+	err := t.calls.QueryRow(ctx, `select quote_ident(n), coalesce((select min(relnamespace::regnamespace::text) from pg_class
+			where relname = 'replica_tables' and relkind = 'r' and to_regclass(quote_ident(n) || '.replica_tables') is null), '')
+		from unnest(current_schemas(false)) with ordinality s (n, i) where n !~ '^pg_'
 		order by to_regclass(quote_ident(n) || '.replica_tables') is null, not has_schema_privilege(n, 'create'), i limit 1`,
-		pgx.QueryExecModeSimpleProtocol).Scan(&schema)
+		pgx.QueryExecModeSimpleProtocol).Scan(&schema, &other)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = errors.New("the search_path has no schema that the user may use: give WithSchema")
+	} else if err == nil && other != "" {
+		err = fmt.Errorf("schema %s, which is not in the search_path, has the tables: give it or %s to WithSchema", other, schema)
 	}
 	if err != nil {
 		return "", err
@@ -119,13 +127,12 @@ func (t *Table) call(ctx context.Context, sql string, doc any, args ...any) (a *
 	}
 	schema, err := t.find(ctx)
 	if err != nil {
-		return nil, t.explain(ctx, "unknown", err)
+		return nil, t.explain(ctx, "", err)
 	}
 	// The simple protocol sends one message, which the server has completely or not at all. It
 	// also lets PgBouncer give each call another connection.
 	args = append([]any{pgx.QueryExecModeSimpleProtocol, escape(t.name), string(text)}, args...)
-	var raw []byte
-	query := func() error { return t.calls.QueryRow(ctx, fmt.Sprintf(sql, schema), args...).Scan(&raw) }
+	query := func() error { return t.calls.QueryRow(ctx, fmt.Sprintf(sql, schema), args...).Scan(&a) }
 	err = query()
 	if slices.Contains([]string{"42883", "42P01", "3F000"}, codeOf(err)) { // undefined_function, undefined_table, invalid_schema_name
 		// Without the lock installations fail that begin at the same time. Its key is any number.
@@ -137,13 +144,7 @@ func (t *Table) call(ctx context.Context, sql string, doc any, args ...any) (a *
 	if err != nil {
 		return nil, t.explain(ctx, schema, err)
 	}
-	if raw != nil {
-		err = json.Unmarshal(raw, &a)
-	}
-	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok { // something was changed by hand
-		err = nil
-	}
-	return a, err
+	return a, nil
 }
 
 //go:embed schema.sql
@@ -171,20 +172,18 @@ func (t *Table) explain(ctx context.Context, schema string, err error) error {
 		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
 	switch codeOf(err) {
-	case "25006": // read_only_sql_transaction
-		return fmt.Errorf("the server does not accept writes: connect to the primary, for instance with target_session_attrs=read-write: %w", err)
+	case "25006", "55000": // read_only_sql_transaction, object_not_in_prerequisite_state
+		return fmt.Errorf("no writes: connect to the primary, for instance with target_session_attrs=read-write, or reset default_transaction_read_only: %w", err)
 	case "55P03": // lock_not_available
 		return fmt.Errorf("another transaction has locked the table: %w", err)
-	case "3F000": // invalid_schema_name
-		return fmt.Errorf("create the schema, or give another one to WithSchema: %w", err)
-	case "42601", "42703", "42804", "42809", "42P10": // wrong for tables of other columns and types, or for no tables
+	case "42601", "42703", "42804", "42809": // wrong for tables of other columns and types, or for no tables
 		return fmt.Errorf("%w: schema %s has a table or a procedure of the same name, give another one to WithSchema: %w", wire.ErrForeign, schema, err)
 	case "42501": // insufficient_privilege
 		return fmt.Errorf("the user may not create or use the tables: let another one apply the text of postgres.Schema(%q), and then "+
 			"grant usage on schema %[2]s to %[3]q; grant select, insert, update, delete on all tables in schema %[2]s to %[3]q: %[4]w",
 			strings.Trim(schema, `"`), schema, t.config.ConnConfig.User, err)
 	}
-	return fmt.Errorf("schema %s: %w", schema, err)
+	return fmt.Errorf("%s: %w", cmp.Or(schema, "connect"), err)
 }
 
 // oneLine is an error whose text has no line breaks. Those of pgx have one for each address

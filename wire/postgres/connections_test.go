@@ -201,8 +201,8 @@ func TestRc_TasksUseUpThePool(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// R-h: replicas with different search_paths share the table that there is. The schema is in the
-// log, in errors, and an option.
+// R-h: replicas with different search_paths share the tables that there are, or say that they do
+// not. The schema is in the log, in errors, and an option.
 func TestRh_SearchPaths(t *testing.T) {
 	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
@@ -214,10 +214,12 @@ func TestRh_SearchPaths(t *testing.T) {
 	require.Contains(t, l.String(), "schema=a")
 	second := newMember(newTable(t, pool(t, url+"&search_path=public,a"), "pollers"), 2)
 	require.Len(t, second.sync(t, nil).Members, 2)
+	_, err := newMember(newTable(t, pool(t, url+"&search_path=public"), "pollers"), 3).try(t.Context(), nil)
+	require.ErrorContains(t, err, "schema a, which is not in the search_path, has the tables: give it or public to WithSchema")
 	other := newMember(newTable(t, pool(t, url), "pollers", postgres.WithSchema("B c")), 3)
 	require.Len(t, other.sync(t, nil).Members, 1)
 	require.Equal(t, "1", s.SQL("postgres", `select count(*) from "B c".replica_tables`))
 	s.SQL("postgres", `drop table "B c".replica_members; create table "B c".replica_members (n int)`)
-	_, err := other.try(t.Context(), nil)
+	_, err = other.try(t.Context(), nil)
 	require.ErrorContains(t, err, `schema "B c"`)
 }

@@ -8,12 +8,18 @@
 //
 // # In the database
 //
-// There are seven tables with the prefix replica_, and functions ([Schema]), in one schema: see
-// [WithSchema]. The first call creates them. Later ones need the right to select, insert, update
-// and delete, and no other. All names given to [New] share them. All replicas must find the same
-// ones: otherwise each group has a table of its own, and runs all tasks. The log and each error
-// name the schema. As for every unqualified name, no other user should be able to create anything
-// in the schemas of the search_path.
+// There are eight tables with the prefix replica_, and functions, in one schema: see [WithSchema].
+// The first call creates them, for which the user needs the right to create in that schema. In
+// PostgreSQL 15 and later only the owner of the database has it in schema public. Otherwise somebody
+// else applies the text of [Schema], which is schema.sql of this package with the schema in each
+// name. Later calls need usage of the schema, the right to execute the functions (public has it), and
+// those to select, insert, update and delete in the eight tables.
+//
+// All names given to [New] share the tables. All replicas must find the same ones: otherwise each
+// group has a table of its own, and runs all tasks. So a replica whose search_path lacks the tables,
+// though another schema has them, says so and waits for [WithSchema]. The log and each error name
+// the schema. As for every unqualified name, no other user should be able to create anything in the
+// schemas of the search_path.
 //
 // Records are JSON that people can read. Names and texts are escaped as in Go, so a database
 // of any encoding has them. Who may write the tables may command every replica.
@@ -21,9 +27,10 @@
 // # Connections
 //
 // Each replica has a connection for its calls, and one that waits for notifications. The one
-// that leads has a third one for [Query]. They are made as the pool makes its own, with its hooks,
-// and do not count among its MaxConns. So n replicas need 2n + 1 connections of the server:
-// max_connections is 100 by default.
+// that leads has a third one for [Query], and so has each for a moment when it starts. They are made
+// as the pool makes its own, with its hooks, and do not count among its MaxConns. So n replicas need
+// 3n connections of the server, beside those of their pools: max_connections is 100 by default. A
+// connection that falls silent is replaced after a quarter of a lease.
 //
 // Where notifications do not arrive, as through PgBouncer in transaction mode, replicas find it
 // out, say so, and read at intervals instead: some 50 ms with a few replicas, and less often the
@@ -43,11 +50,19 @@
 // removes no old version of a row. The tables then grow by some hundred bytes with each heartbeat,
 // but calls read only the newest versions. The space is reused when the transaction has ended.
 //
+// # How long the database may be away
+//
+// Tasks go on for nine tenths of the lease, less the time that they have to stop, after the last
+// heartbeat that was answered. Heartbeats come every twelfth of the lease. With the defaults of
+// package wire this is 10.2 to 11.5 seconds. After that all tasks stop, and run again as soon as the
+// database answers.
+//
 // # What may be lost
 //
 // While a server keeps what it has acknowledged, everything holds that package wire promises. A
 // Sync is acknowledged when it is on disk and on the synchronous standbys, even if
-// synchronous_commit is off for other transactions.
+// synchronous_commit is off for other transactions. A statement_timeout of the user ends the wait
+// for a standby: then it may be only on disk.
 //
 // After a loss View.Server is another one, so that for the longest lease no replica is elected,
 // and no task starts. Tasks that run go on. Losses that are found:

@@ -103,14 +103,14 @@ func TestCalls_ReadByKey(t *testing.T) {
 		r.calls(t, rounds)
 		var fill strings.Builder
 		for _, rows := range []string{
-			"tables select 'other' || i, 1, '', false, false, 0, 0, 0, 0, 0, '{}', 1, 1, 0, 0, '{}', ''", "members select 'other', i, 1, 1, '{}'",
+			"tables select 'other' || i, 1, '', false, false, 0, 0, 0, 0, 0, 1, 0, 0, '{}', ''", "members select 'other', i, 1, '{}'", "beats select 'other', i, 1, 1",
 			"reports select 'other', i, 1, '{}'", "orders select 'other', i, 't', 1, false, '{}'", "tasks select 'other', i, '{}'",
-			"members select 'pollers', i + 5000, 1, 1, '{}'", "reports select 'pollers', i + 5000, 1, '{}'",
+			"beats select 'pollers', i + 5000, 1, 1", "reports select 'pollers', i + 5000, 1, '{}'",
 			"orders select 'pollers', 2, 'u' || i, 0, false, '{}'", "tasks select 'pollers', 'u' || i, '{}'",
 		} {
 			fmt.Fprintf(&fill, "insert into replica_%s, pg_current_xact_id() from generate_series(1, 20000) i; ", rows)
 		}
-		fill.WriteString(`insert into replica_counts select 'other', i, 1, 1 from generate_series(1, 20000) i;
+		fill.WriteString(`insert into replica_counts select 'other', i, 1, 1, 1 from generate_series(1, 20000) i;
 			insert into replica_removed select 'other', i, 1, now() from generate_series(1, 20000) i`)
 		r.s.SQL("postgres", fill.String())
 		filled = r.read(t)

@@ -37,11 +37,11 @@ func (t *Table) Wait(ctx context.Context, q wire.Query) error {
 	if err == nil {
 		err = t.hear(ctx, q)
 	}
-	if err == nil || ctx.Err() != nil {
+	if err == nil || t.err != nil || ctx.Err() != nil && l.conn != nil {
 		return err
 	}
 	l.drop()
-	return fmt.Errorf("listen for changes of table %.100q: %w", t.name, oneLine{err})
+	return fmt.Errorf("listen for changes of table %.100q: %v", t.name, oneLine{err}) //nolint:errorlint // a timeout while it connects is none of Wait
 }
 
 // hear waits for a notification that concerns a query.
@@ -74,7 +74,7 @@ func (t *Table) hear(ctx context.Context, q wire.Query) error {
 }
 
 // connect makes the connection, and finds out whether it hears what the one for calls sends to
-// a channel that nobody else uses.
+// a channel of its own.
 func (t *Table) connect(ctx context.Context) error {
 	l := &t.listen
 	if l.deaf > 0 && l.deaf == t.calls.Stat().NewConnsCount() {

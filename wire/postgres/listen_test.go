@@ -53,12 +53,12 @@ func (w *waiter) listens(t *testing.T) {
 	}
 }
 
-// requireHeard fails the test unless a member hears of an order.
-func requireHeard(t *testing.T, m *member) {
+// requireHeard fails the test unless a member hears of the order that a leader writes.
+func requireHeard(t *testing.T, leader *member) {
 	t.Helper()
-	w := newWaiter(t, m)
+	w := newWaiter(t, newMember(leader.table, 9))
 	w.listens(t)
-	m.write(t, &wire.Batch{Orders: []wire.Order{{Member: m.self.ID, Task: "heard"}}})
+	leader.write(t, &wire.Batch{Orders: []wire.Order{{Member: 9, Task: "heard"}}})
 	require.NoError(t, <-w.returned)
 }
 
@@ -69,43 +69,58 @@ func TestWait(t *testing.T) {
 	a, b, other := newMember(newTable(t, db, "pollers"), 1), newMember(newTable(t, db, "pollers"), 2), newMember(newTable(t, db, "others"), 3)
 	a.lead(t)
 	b.sync(t, nil)
-	listener := newMember(newTable(t, db, "pollers"), 9)
-	listener.sync(t, nil)
-	w := newWaiter(t, listener)
-	w.listens(t)
+	// Member 9 and the leader wait.
+	member, leader := newMember(newTable(t, db, "pollers"), 9), newMember(newTable(t, db, "pollers"), 1)
+	member.sync(t, nil)
+	waiters := []*waiter{newWaiter(t, member), newWaiter(t, leader)}
+	for _, w := range waiters {
+		w.listens(t)
+	}
+	const none, toMember, toLeader, toBoth = 0, 1, 2, 3
 	for _, step := range []struct {
-		name    string
-		changes bool
-		sync    func()
+		name string
+		told int
+		sync func()
 	}{
-		{"heartbeat", false, func() { b.sync(t, nil) }},
-		{"report", false, func() { b.sync(t, func(u *wire.Update) { u.Report = &wire.Report{Applied: 5} }) }},
-		{"another table", false, func() { other.lead(t) }},
-		{"an order", true, func() { a.write(t, &wire.Batch{Orders: []wire.Order{{Member: 9, Task: "t"}}}) }},
-		{"an order of another member", false, func() { a.write(t, &wire.Batch{Orders: []wire.Order{{Member: 2, Task: "t"}}}) }},
-		{"many orders", true, func() {
+		{"heartbeat", none, func() { b.sync(t, nil) }},
+		{"report", none, func() { b.sync(t, func(u *wire.Update) { u.Report = &wire.Report{Applied: 5} }) }},
+		{"another table", none, func() { other.lead(t) }},
+		{"an order", toMember, func() { a.write(t, &wire.Batch{Orders: []wire.Order{{Member: 9, Task: "t"}}}) }},
+		{"an order of another member", none, func() { a.write(t, &wire.Batch{Orders: []wire.Order{{Member: 2, Task: "t"}}}) }},
+		{"many orders", toBoth, func() {
 			var all []wire.Order
 			for id := range uint64(201) {
 				all = append(all, wire.Order{Member: id + 100, Task: "t"})
 			}
 			a.write(t, &wire.Batch{Orders: all})
 		}},
-		{"tasks", false, func() { a.write(t, &wire.Batch{Tasks: []wire.Task{{Name: "t"}}}) }},
-		{"join", true, func() { newMember(newTable(t, db, "pollers"), 4).sync(t, nil) }},
-		{"drain", true, func() { b.self.Draining = true; b.sync(t, nil) }},
-		{"asked", true, func() { b.sync(t, func(u *wire.Update) { u.Asks = []wire.Ask{{Verb: "drain", Target: "x"}} }) }},
-		{"evicted", true, func() { a.write(t, &wire.Batch{Evict: map[uint64]uint64{4: 1}}) }},
-		{"evicted before", false, func() { a.write(t, &wire.Batch{Evict: map[uint64]uint64{4: 1}}) }},
-		{"elected", true, func() { a.sync(t, func(u *wire.Update) { u.Campaign = u.Epoch + 1<<32 }) }},
-		{"refused campaign", false, func() { a.sync(t, func(u *wire.Update) { u.Campaign, u.Epoch = 9, 8 }) }},
-		{"left", true, func() { b.sync(t, func(u *wire.Update) { u.Left = []uint64{2} }) }},
-		{"lost", true, func() {
+		{"tasks", none, func() { a.write(t, &wire.Batch{Tasks: []wire.Task{{Name: "t"}}}) }},
+		{"join", toLeader, func() { newMember(newTable(t, db, "pollers"), 4).sync(t, nil) }},
+		{"drain", toLeader, func() { b.self.Draining = true; b.sync(t, nil) }},
+		{"asked", toLeader, func() { b.sync(t, func(u *wire.Update) { u.Asks = []wire.Ask{{Verb: "drain", Target: "x"}} }) }},
+		{"evicted", none, func() { a.write(t, &wire.Batch{Evict: map[uint64]uint64{4: 1}}) }},
+		{"drain of the leader", toBoth, func() { a.self.Draining = true; a.sync(t, nil) }},
+		{"elected", toBoth, func() { a.sync(t, func(u *wire.Update) { u.Campaign = u.Epoch + 1<<32 }) }},
+		{"refused campaign", none, func() { a.sync(t, func(u *wire.Update) { u.Campaign, u.Epoch = 9, 8 }) }},
+		{"left", toLeader, func() { b.sync(t, func(u *wire.Update) { u.Left = []uint64{2} }) }},
+		{"the leader's former life left", toBoth, func() {
+			newMember(newTable(t, db, "pollers"), 5).sync(t, func(u *wire.Update) { u.Left = []uint64{1} })
+		}},
+		{"lost", toBoth, func() {
 			s.SQL("postgres", "update replica_tables set epoch = 7 where name = 'pollers'")
-			a.sync(t, nil)
+			newMember(newTable(t, db, "pollers"), 6).sync(t, nil)
 		}},
 	} {
 		step.sync()
-		if step.changes {
+		for i, w := range waiters {
+			if step.told&(1<<i) == 0 {
+				select {
+				case err := <-w.returned:
+					require.Fail(t, "Wait returned", "%s: %v", step.name, err)
+				case <-time.After(50 * time.Millisecond):
+				}
+				continue
+			}
 			select {
 			case err := <-w.returned:
 				require.NoError(t, err, step.name)
@@ -113,16 +128,10 @@ func TestWait(t *testing.T) {
 			case <-time.After(time.Minute):
 				require.Fail(t, "Wait did not return", step.name)
 			}
-			continue
-		}
-		select {
-		case err := <-w.returned:
-			require.Fail(t, "Wait returned", "%s: %v", step.name, err)
-		case <-time.After(50 * time.Millisecond):
 		}
 	}
 	s.Crash()
-	require.ErrorContains(t, <-w.returned, "table \"pollers\": ")
+	require.ErrorContains(t, <-waiters[0].returned, "table \"pollers\": ")
 }
 
 // A connection that is cut is an error, and the next Wait makes another one.

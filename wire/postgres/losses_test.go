@@ -33,6 +33,9 @@ func TestB7_Losses(t *testing.T) {
 		{"row of the table deleted", "delete from replica_tables", false},
 		{"members truncated", "truncate replica_members", false},
 		{"own row deleted", "delete from replica_members where id = 1", false},
+		{"own heartbeat deleted", "delete from replica_beats where id = 1", false},
+		{"own heartbeat changed", "update replica_beats set heartbeat = heartbeat + 1 where id = 1", false},
+		{"heartbeats restored", restored("replica_beats", "truncate replica_beats"), false},
 		{"own row replaced", "update replica_members set id = 7 where id = 1", false},
 		{"own row changed", "update replica_members set record = '7' where id = 1", false},
 		{"epoch changed", "update replica_tables set epoch = 1", false},
@@ -42,7 +45,7 @@ func TestB7_Losses(t *testing.T) {
 		{"asks changed", "update replica_tables set asks = '[]'", false},
 		{"another row of the table", `insert into replica_tables select (jsonb_populate_record(r,
 			jsonb_build_object('revision', revision + 1, 'written', pg_current_xact_id()::text))).* from replica_tables r;
-			update replica_tables set members = '{}'`, false},
+			update replica_tables set lease = 7`, false},
 		{"row of the table restored", restored("replica_tables", "truncate replica_tables"), false},
 		{"members restored", restored("replica_members", "truncate replica_members"), false},
 		{"orders truncated", "truncate replica_orders", true},
@@ -74,6 +77,12 @@ func TestB7_Losses(t *testing.T) {
 				v, err := l.a.table.Read(t.Context(), l.a.query())
 				require.NoError(t, err)
 				require.NotEqual(t, l.before.Server, v.Server)
+				l.requireAnother(t, l.a)
+			})
+			t.Run(test.name+", synced", func(t *testing.T) { // with a full View
+				l := newLoss(t, s)
+				l.sql(test.statements)
+				require.NotEqual(t, l.before.Server, l.a.sync(t, nil).Server)
 				l.requireAnother(t, l.a)
 			})
 		}
@@ -132,10 +141,10 @@ func TestB7_NoLosses(t *testing.T) {
 		"restart":     func() { s.Stop(); s.Start() },
 		"crash":       func() { s.Crash(); s.Start() },
 		"unknown member": func() {
-			l.sql("insert into replica_members select name, 7, heartbeat, revision, record, written from replica_members where id = 2")
+			l.sql("insert into replica_members select name, 7, revision, record, written from replica_members where id = 2")
 		},
 		"another table": func() {
-			l.sql("insert into replica_members select 'other', id, heartbeat, revision, record, written from replica_members")
+			l.sql("insert into replica_members select 'other', id, revision, record, written from replica_members")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +218,7 @@ func TestBadInput_Records(t *testing.T) {
 	l.sql(`update replica_reports set record = '{"applied": 5}' where id = 2`)
 	var v wire.View
 	var err error
-	for _, record := range []string{`'7'`, `record || '{"id": "7"}'`, `record || '{"lease_ns": "long"}'`} {
+	for _, record := range []string{`'7'`, `record || '{"id": "7"}'`, `record || '{"lease_ns": "long"}'`, `record || '{"lease_ns": 1}'`} {
 		l.sql("update replica_members set record = " + record + " where id = 2")
 		v, err = l.a.table.Read(t.Context(), l.a.query())
 		require.NoError(t, err)
@@ -223,7 +232,7 @@ func TestBadInput_Records(t *testing.T) {
 	}
 	v = l.a.write(t, &wire.Batch{Evict: map[uint64]uint64{2: v.Beats[2]}})
 	require.Contains(t, v.Gone, uint64(2))
-	for _, edit := range []string{"members set heartbeat = -1", "removed set id = -1"} {
+	for _, edit := range []string{"beats set heartbeat = -1", "members set id = -1", "removed set id = -1"} {
 		_, err = l.db.Exec(t.Context(), fmt.Sprintf("update %s.replica_%s", l.schema, edit))
 		require.ErrorContains(t, err, "check constraint", "it would spoil each View")
 	}

@@ -40,7 +40,7 @@ func TestConformance(t *testing.T) {
 }
 
 // allTables has the names of all tables.
-const allTables = "replica_tables, replica_members, replica_reports, replica_orders, replica_counts, replica_tasks, replica_removed"
+const allTables = "replica_tables, replica_members, replica_beats, replica_reports, replica_orders, replica_counts, replica_tasks, replica_removed"
 
 // store returns a new table for the kit.
 func store(t *testing.T, db *pgxpool.Pool, schema string) wiretest.Store {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -14,35 +15,39 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/f8949c05/orchestrator/internal/backoff"
 	"github.com/f8949c05/orchestrator/wire"
 )
 
-const (
-	longestQuery = time.Minute
-	// maxBytes is what a query returns at most, so that a wrong one does not end the process:
-	// the next leader would run it too. A row counts rowBytes more.
-	maxBytes, rowBytes = 1 << 28, 1 << 8
-)
+// maxBytes is what a query returns at most, so that a wrong one does not end the process: the
+// next leader would run it too. A row counts rowBytes more.
+const maxBytes, rowBytes = 1 << 28, 1 << 8
 
 // Query returns a source that runs a query every ten seconds, and at once after
 //
 //	notify orchestrator_tasks
 //
-// in the same database. Each row is a task, and the first column its name, of any type. There
-// may be columns of integers
+// in the same database, such as by
 //
-//	instances     wire.Task.Instances; null is 1, and 0 is none
+//	create function notify_tasks() returns trigger language plpgsql as
+//	  $$ begin notify orchestrator_tasks; return null; end $$;
+//	create trigger notify_tasks after insert or update or delete or truncate on tenants
+//	  for each statement execute function notify_tasks();
+//
+// Each row is a task, and the first column its name, of any type. There may be columns of integers
+//
+//	instances     wire.Task.Instances; null is 1; a task with 0 is not wanted
 //	input         wire.Task.Input; null is 0
 //	max_per_zone  wire.Task.MaxPerZone; null is 0
-//	weight        wire.Task.Weight; null is none, and 0 is the least, 1
+//	weight        wire.Task.Weight; null: it has no weight; 0 counts as 1
 //
 // and one named requires of type text[]; no others. The query may take a minute, and return 256
-// MiB, or a million short rows. After an error the tasks stay as they are, and the replica logs it;
-// at the start of a replica wrong columns and wrong SQL are the error of its Run.
+// MiB, or a million short rows. After an error the tasks stay as they are, and the replica logs it.
+// At the start of a replica a wrong column or statement, and a table or a right that is missing, is
+// the error of its Run.
 //
-// While the replica leads, the source has a connection of its own, as the pool would make it.
-// Through PgBouncer in transaction mode notifications do not arrive.
+// While the source runs it has a connection of its own, as the pool would make it: where the
+// replica leads, and once at the start of each. Through PgBouncer in transaction mode
+// notifications do not arrive, so a change may take ten seconds.
 func Query(pool *pgxpool.Pool, sql string) wire.Source {
 	if pool == nil {
 		return nil // an error of wire.New
@@ -84,13 +89,17 @@ func poll(ctx context.Context, pool *pgxpool.Pool, sql string, tell func([]wire.
 		if err != nil && next.Err() == nil {
 			return err
 		}
-		backoff.Sleep(ctx, time.Until(began.Add(100*time.Millisecond))) // at most ten in a second
+		next, cancel = context.WithDeadline(ctx, began.Add(100*time.Millisecond)) // at most ten in a second
+		for err = nil; err == nil; {
+			_, err = conn.WaitForNotification(next)
+		}
+		cancel()
 	}
 }
 
 // query runs a query once.
 func query(ctx context.Context, conn *pgx.Conn, sql string) ([]wire.Task, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, longestQuery, fmt.Errorf("no result within %v", longestQuery))
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("no result within a minute"))
 	defer cancel()
 	// PgBouncer in transaction mode has no prepared statements. Each value comes as text, so
 	// a name may have any type.

@@ -24,17 +24,20 @@ func TestSync_InstallsOnce(t *testing.T) {
 	t.Parallel() // it mostly waits for its own server
 	s := pgtest.Start(t)
 	db := database(t, s)
-	var all sync.WaitGroup
-	for i := range 20 {
-		m := newMember(newTable(t, pool(t, s.URL(pgtest.User, db)), "pollers"), uint64(i+1))
-		all.Go(func() {
-			if _, err := m.try(t.Context(), nil); err != nil {
-				t.Error(err)
-			}
-		})
+	for _, name := range []string{"first", "second"} { // the second one finds the tables, and no row of its name
+		var all sync.WaitGroup
+		for i := range 20 {
+			m := newMember(newTable(t, pool(t, s.URL(pgtest.User, db)), name), uint64(i+1))
+			all.Go(func() {
+				if _, err := m.try(t.Context(), nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		require.Equal(t, "20", s.SQL(db, "select count(*) from replica_members where name = '"+name+"'"))
+		require.Equal(t, "1", s.SQL(db, "select count(*) from replica_tables where name = '"+name+"'"))
 	}
-	all.Wait()
-	require.Equal(t, "20", s.SQL(db, "select cardinality(members) from replica_tables"))
 }
 
 func TestSync_Names(t *testing.T) {
@@ -95,7 +98,7 @@ func TestSync_Errors(t *testing.T) {
 		{name: "no such database", says: `database "missing" does not exist`, url: func(*testing.T) string {
 			return s.URL("app", "missing")
 		}},
-		{name: "no such schema", says: "create the schema", schema: "missing", url: func(t *testing.T) string {
+		{name: "no such schema", says: `schema "missing" does not exist`, schema: "missing", url: func(t *testing.T) string {
 			return s.URL("app", database(t, s))
 		}},
 		{name: "no schema in the search_path", says: "give WithSchema", url: func(t *testing.T) string {
@@ -202,6 +205,21 @@ func TestSync_BeatsBesideALock(t *testing.T) {
 	require.Equal(t, m.self.Heartbeat, v.Stored)
 }
 
+// A record that has changed and changed back is written, though the Sync between had no answer.
+func TestB1_ARecordThatChangesBack(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
+	s := pgtest.Start(t)
+	db := pool(t, s.URL(pgtest.User, "postgres"))
+	m := newMember(newTable(t, db, "pollers"), 1)
+	m.lead(t)
+	unanswered := *m
+	unanswered.table, unanswered.self.Answered = newTable(t, db, "pollers"), false
+	unanswered.sync(t, nil)
+	m.self.Heartbeat = unanswered.self.Heartbeat
+	m.sync(t, nil)
+	require.Equal(t, "true", s.SQL("postgres", "select record->>'answered' from replica_members"))
+}
+
 // A Sync that was given up may be under way when the next one comes. The later one counts.
 func TestSync_GivenUpBeforeTheNext(t *testing.T) {
 	t.Parallel() // it mostly waits for its own server
@@ -213,7 +231,7 @@ func TestSync_GivenUpBeforeTheNext(t *testing.T) {
 	c, err := pgx.Connect(t.Context(), s.URL(pgtest.User, "postgres"))
 	require.NoError(t, err)
 	defer c.Close(t.Context())
-	_, err = c.Exec(t.Context(), "begin; select from replica_members for update")
+	_, err = c.Exec(t.Context(), "begin; select from replica_beats for update")
 	require.NoError(t, err)
 	var all sync.WaitGroup
 	later := *m
@@ -233,7 +251,7 @@ func TestSync_GivenUpBeforeTheNext(t *testing.T) {
 	_, err = c.Exec(t.Context(), "commit")
 	require.NoError(t, err)
 	all.Wait()
-	require.Equal(t, "t", s.SQL("postgres", "select record->>'draining' = 'true' and heartbeat = (select max(heartbeat) from replica_reports) from replica_members"))
+	require.Equal(t, "t", s.SQL("postgres", "select m.record->>'draining' = 'true' and b.heartbeat = r.heartbeat from replica_members m, replica_beats b, replica_reports r"))
 	require.Equal(t, "1", s.SQL("postgres", "select record->>'applied' from replica_reports"))
 }
 
@@ -273,7 +291,7 @@ func TestSync_OtherSettings(t *testing.T) {
 		"default_transaction_isolation=serializable", "default_transaction_isolation=repeatable read",
 		"synchronous_commit=off", "datestyle=German", "timezone=Asia/Tokyo", "bytea_output=escape", "standard_conforming_strings=on",
 		"default_transaction_deferrable=on", "plpgsql.variable_conflict=use_column", "row_security=off", "jit=on", "client_encoding=LATIN1",
-		"default_query_exec_mode=exec", "search_path=pg_catalog,other,public", "plan_cache_mode=force_generic_plan",
+		"default_query_exec_mode=exec", "search_path=pg_catalog,other,public", "plan_cache_mode=force_generic_plan", "standard_conforming_strings=off",
 	} {
 		t.Run(setting, func(t *testing.T) {
 			url := s.URL(pgtest.User, database(t, s)) + "&" + strings.ReplaceAll(setting, " ", "%20")
@@ -349,9 +367,9 @@ func TestB5_StoppedClients(t *testing.T) {
 	url := s.URL(pgtest.User, "postgres")
 	m := newMember(newTable(t, pool(t, url), "pollers"), 1)
 	m.lead(t)
-	m.self.Attributes["long"] = strings.Repeat("x", 1<<24) // more than the kernel buffers
+	m.self.Attributes = map[string]string{"long": strings.Repeat("x", 1<<24)} // more than the kernel buffers
 	m.sync(t, nil)
-	const call = `call replica_sync_1('pollers', '{"Self": 2, "Server": "%s", "Since": "", "Beats": true, "Follow": true, "Member": {"id": "2", "heartbeat": "%d"},
+	const call = `call replica_sync_1('pollers', '{"Self": 2, "Server": "%s", "Since": "", "Beats": true, "Follow": true, "Member": {"id": "2", "heartbeat": "%d", "epoch": "0"},
 		"Report": null, "Left": null, "Asks": null, "Batch": null, "Campaign": 0, "Epoch": 0, "Confirm": false, "Check": false, "News": true, "Seen": 0, "Lease": 1,
 		"Acked": {"Server": "", "Revision": 0, "Heartbeat": 0}}', 1000, null)`
 	query := &pgproto3.Query{String: fmt.Sprintf(call, m.last.Server, 1)}
@@ -375,5 +393,5 @@ func TestB5_StoppedClients(t *testing.T) {
 			m.sync(t, nil) // one that is held up fails after two seconds
 		})
 	}
-	require.Equal(t, "2", s.SQL("postgres", "select cardinality(members) from replica_tables"))
+	require.Equal(t, "2", s.SQL("postgres", "select count(*) from replica_members"))
 }

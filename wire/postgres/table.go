@@ -21,7 +21,7 @@ type Table struct {
 	name   string
 	log    *slog.Logger
 	config *pgxpool.Config
-	calls  *pgxpool.Pool // of one connection
+	calls  *pgxpool.Pool // of which one connection is used at a time
 	err    error         // of New
 	listen listener
 
@@ -64,7 +64,7 @@ type answer struct {
 const syncs = "call %s.replica_sync_1($1, $2, $3, null)"
 
 // Sync is that of wire.Backend.
-func (t *Table) Sync(ctx context.Context, u wire.Update) (wire.View, error) {
+func (t *Table) Sync(ctx context.Context, u wire.Update) (v wire.View, err error) {
 	t.mu.Lock()
 	was := t.known[u.Self]
 	t.mu.Unlock()
@@ -79,14 +79,15 @@ func (t *Table) Sync(ctx context.Context, u wire.Update) (wire.View, error) {
 		p.Seen = max(p.Seen, u.Report.Applied)
 	}
 	var a *answer
-	var err error
 	if !p.News && u.Server == was.Server && u.Batch == nil && u.Campaign == 0 && !u.Confirm && len(u.Left)+len(u.Asks) == 0 {
 		a, err = t.call(ctx, "call %s.replica_beat_1($1, $2, $3, null)", p, patience(ctx)) // without a lock
 	}
-	if err == nil && a == nil {
-		a, err = t.call(ctx, syncs, p, patience(ctx))
+	for _, check := range []bool{false, true} {
+		if p.Check = check; err == nil && a == nil {
+			a, err = t.call(ctx, syncs, p, patience(ctx))
+		}
 	}
-	v, err := t.view(a, err, u.Self, &now)
+	v, err = t.view(a, err, u.Self, &now)
 	v.Failed = make([]string, len(u.Asks))
 	for i, ask := range u.Asks {
 		if !slices.Contains([]string{"drain", "undrain", "hold", "release", "restart"}, ask.Verb) {
