@@ -10,6 +10,7 @@ require (
 	github.com/f8949c05/orchestrator/etcd v0.0.0
 	github.com/f8949c05/orchestrator/replica v0.0.0
 	github.com/f8949c05/orchestrator/replica/postgres v0.0.0
+	github.com/f8949c05/orchestrator/wire/postgres v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/stretchr/testify v1.12.1
 	github.com/twmb/franz-go v1.22.2

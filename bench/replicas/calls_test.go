@@ -2,7 +2,8 @@
 
 package replicas_test
 
-// Single calls of the backend.
+// Single calls of the backends: the first ones of new connections at the same time, and while a
+// transaction stays open.
 
 import (
 	"context"
@@ -11,137 +12,128 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/f8949c05/orchestrator/bench/replicas"
 	"github.com/f8949c05/orchestrator/internal/pgtest"
+	"github.com/f8949c05/orchestrator/internal/proctest"
 	"github.com/f8949c05/orchestrator/replica"
-	"github.com/f8949c05/orchestrator/replica/postgres"
+	former "github.com/f8949c05/orchestrator/replica/postgres"
+	"github.com/f8949c05/orchestrator/wire"
+	"github.com/f8949c05/orchestrator/wire/postgres"
 )
 
-// callsConfig selects what is measured about single calls.
-type callsConfig struct {
-	alone   int           // calls of one caller
-	members int           // that call at the same time
-	rounds  int           // in which they do
-	during  time.Duration // of such a round
-}
-
-// measureCalls compares Syncs with updates of one row, each in turn and in its own
-// transaction. The update is the least that a store of heartbeats could do.
-func measureCalls(t *testing.T, s *pgtest.Server, cfg callsConfig) replicas.Calls {
-	var c replicas.Calls
-	s.SQL(database, "create table plain (n bigint); insert into plain values (0)")
-	for _, members := range []int{1, 10, 100, 200} {
-		t.Run(fmt.Sprintf("Alone%d", members), func(t *testing.T) {
-			c.Alone = append(c.Alone, alone(t, s, members, cfg.alone))
+// calls measures outages and single calls.
+func calls(t *testing.T, s *pgtest.Server, r *results, cfg config) {
+	of := r.table("the server was away for longer than a lease, ms from its return")
+	for round := range cfg.loads {
+		inTurns(t, "outage", round, func(t *testing.T, system string) {
+			c := newCluster(t, s, settings{System: system, URL: s.URL(pgtest.User, database), Listen: true, Table: t.Name(), Replicas: cfg.callers, Lease: cfg.lease, Stop: cfg.stop}, 100*cfg.callers)
+			c.add(1)
+			c.awaitEven()
+			s.Crash()
+			c.Wait("all tasks have stopped", patience, func() bool { return len(c.Look()) == 0 })
+			c.Pass(cfg.lease / 2)
+			s.Start()
+			from := proctest.Now()
+			to := c.awaitAll()
+			of.add(fmt.Sprintf("until the first of %d replicas runs a task", cfg.callers), system, ms(c.First(proctest.Started, from).At-from))
+			of.add("until all tasks run", system, ms(to-from))
+			c.noOverlaps()
+			c.end(c.replicas...)
 		})
 	}
-	t.Run("Together", func(t *testing.T) {
-		c.Together = append(c.Together,
-			together(t, "directly", s.URL(pgtest.User, database), cfg),
-			together(t, "through PgBouncer", s.Bouncer(t).URL(pgtest.User, database), cfg))
-	})
-	return c
-}
-
-// member is a replica without tasks, and its record as a replica has it.
-type member struct {
-	pool  *pgxpool.Pool
-	table *postgres.Table
-	self  replica.Member
-}
-
-// newMembers returns members that are in the table.
-func newMembers(t *testing.T, pools func() *pgxpool.Pool, name string, n int) []*member {
-	t.Helper()
-	members := make([]*member, n)
-	for i := range members {
-		pool := pools()
-		members[i] = &member{pool, postgres.New(pool, name), replica.Member{
-			ID: uint64(i+1) << 40, Epoch: 1 << 50, Lease: 15 * time.Second, Name: fmt.Sprintf("pollers-7f9c5d8b6-%05d", i),
-			Address: fmt.Sprintf("10.0.%d.%d:40123", i/250, i%250), Attributes: map[string]string{"version": "v1.24.3"},
-		}}
-		require.NoError(t, members[i].sync(t.Context()))
+	of = r.table("single calls, ms")
+	for round := range cfg.loads {
+		inTurns(t, "fresh", round, func(t *testing.T, system string) {
+			var all errgroup.Group
+			took := make([]float64, cfg.callers)
+			for i := range took {
+				sync := caller(t, s, system, t.Name(), i)
+				all.Go(func() (err error) {
+					took[i], err = sync(t.Context())
+					return err
+				})
+			}
+			require.NoError(t, all.Wait())
+			of.add(fmt.Sprintf("the first Sync of %d new connections at once", cfg.callers), system, took...)
+		})
 	}
-	return members
+	inTurns(t, "open", 0, func(t *testing.T, system string) {
+		sync := caller(t, s, system, t.Name(), 0)
+		conn, err := pgx.Connect(t.Context(), s.URL(pgtest.User, database))
+		require.NoError(t, err)
+		defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+		_, err = conn.Exec(t.Context(), "begin isolation level repeatable read; select pg_current_xact_id()", pgx.QueryExecModeSimpleProtocol)
+		require.NoError(t, err)
+		for i := range cfg.calls {
+			took, err := sync(t.Context())
+			require.NoError(t, err)
+			switch part := cfg.calls / 10; {
+			case i < part:
+				of.add("Syncs beside an open transaction: the first tenth", system, took)
+			case i >= cfg.calls-part:
+				of.add(fmt.Sprintf("the last tenth of %d", cfg.calls), system, took)
+			}
+		}
+	})
 }
 
-// newPool returns a pool with one connection.
-func newPool(t *testing.T, url string) *pgxpool.Pool {
-	t.Helper()
-	config, err := pgxpool.ParseConfig(url)
-	require.NoError(t, err)
-	config.MaxConns = 1
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+// caller returns a function that makes a Sync over a connection of its own and returns how many ms
+// it took. One of package wire leads from the second Sync on, and writes an order in each.
+func caller(t *testing.T, s *pgtest.Server, system, name string, i int) func(context.Context) (float64, error) {
+	pool, err := newPool(t.Context(), s.URL(pgtest.User, database))
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	return pool
-}
-
-func (m *member) sync(ctx context.Context) error {
-	m.self.Heartbeat++
-	_, err := m.table.Sync(ctx, replica.Update{Self: m.self})
-	return err
-}
-
-// plain updates one row, and commits.
-func (m *member) plain(ctx context.Context) error {
-	_, err := m.pool.Exec(ctx, "update plain set n = n + 1", pgx.QueryExecModeSimpleProtocol)
-	return err
-}
-
-func alone(t *testing.T, s *pgtest.Server, members, calls int) replicas.Call {
-	pool := newPool(t, s.URL(pgtest.User, database))
-	all := newMembers(t, func() *pgxpool.Pool { return pool }, t.Name(), members)
-	c := replicas.Call{Members: members}
-	timed := func(f func(context.Context) error) time.Duration {
-		began := time.Now()
-		require.NoError(t, f(t.Context()))
-		return time.Since(began)
+	sync := theirSync(former.New(pool, name), i)
+	if system == ours {
+		table := postgres.New(pool, name)
+		t.Cleanup(func() { _ = table.Close() })
+		sync = ourSync(table, i)
 	}
-	for i := range calls {
-		m := all[i%members]
-		c.Sync = append(c.Sync, timed(m.sync))
-		c.Plain = append(c.Plain, timed(m.plain))
+	return func(ctx context.Context) (float64, error) {
+		from := time.Now()
+		err := sync(ctx)
+		return ms(int64(time.Since(from))), err
 	}
-	return c
 }
 
-// together makes all members call as fast as they can, each on a connection of its own.
-func together(t *testing.T, name, url string, cfg callsConfig) replicas.Throughput {
-	all := newMembers(t, func() *pgxpool.Pool { return newPool(t, url) }, t.Name()+name, cfg.members)
-	c := replicas.Throughput{Name: name, Members: cfg.members}
-	count := func(f func(*member, context.Context) error) float64 {
-		var calling errgroup.Group
-		calls := make([]int, len(all))
-		began := time.Now()
-		for i, m := range all {
-			calling.Go(func() error {
-				for time.Since(began) < cfg.during {
-					if err := f(m, t.Context()); err != nil {
-						return err
-					}
-					calls[i]++
-				}
-				return nil
-			})
+func theirSync(table *former.Table, i int) func(context.Context) error {
+	u := replica.Update{Self: replica.Member{ID: uint64(i+1) << 40, Epoch: 1 << 50, Lease: 15 * time.Second, Name: fmt.Sprint("r", i), Address: "10.0.0.1:40123"}}
+	return func(ctx context.Context) error {
+		u.Self.Heartbeat++
+		_, err := table.Sync(ctx, u)
+		return err
+	}
+}
+
+func ourSync(table *postgres.Table, i int) func(context.Context) error {
+	u := wire.Update{Member: wire.Member{ID: uint64(i+1) << 40, Lease: 15 * time.Second, Name: fmt.Sprint("r", i)}}
+	u.Self = u.Member.ID
+	return func(ctx context.Context) error {
+		if u.Server == "" {
+			v, err := table.Read(ctx, u.Query)
+			if err != nil {
+				return err
+			}
+			u.Server = v.Server
 		}
-		require.NoError(t, calling.Wait())
-		took, sum := time.Since(began), 0
-		for _, n := range calls {
-			sum += n
+		u.Member.Heartbeat++
+		v, err := table.Sync(ctx, u)
+		switch {
+		case err != nil:
+			return err
+		case u.Batch != nil:
+			u.Batch.Version++
+		case v.Leader == u.Self:
+			u.Batch = &wire.Batch{Epoch: v.Epoch, Version: v.Epoch + 1}
+		default:
+			u.Campaign, u.Confirm = 1<<60, true
 		}
-		return float64(sum) / took.Seconds()
+		if u.Batch != nil {
+			u.Batch.Orders = []wire.Order{{Member: u.Self, Task: taskName(int(u.Member.Heartbeat) % 100), Version: u.Batch.Version}}
+		}
+		u.Server, u.Since, u.Epoch = v.Server, v.Revision, v.Epoch
+		return nil
 	}
-	for range cfg.rounds {
-		c.Sync = append(c.Sync, count((*member).sync))
-		c.Plain = append(c.Plain, count((*member).plain))
-	}
-	for _, m := range all {
-		m.pool.Close()
-	}
-	return c
 }

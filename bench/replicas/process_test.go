@@ -6,10 +6,15 @@ package replicas_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
+	"strconv"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -17,48 +22,79 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/internal/proctest"
 	"github.com/f8949c05/orchestrator/replica"
-	"github.com/f8949c05/orchestrator/replica/postgres"
+	former "github.com/f8949c05/orchestrator/replica/postgres"
+	"github.com/f8949c05/orchestrator/wire"
+	"github.com/f8949c05/orchestrator/wire/postgres"
 )
 
-// settings configures the replicas of one process. Each has its own pool of connections.
+// The systems that are compared: package wire, and package replica.
+const (
+	ours   = "wire"
+	theirs = "replica"
+)
+
+// settings configures the replicas of one process. Each has its own connections.
 type settings struct {
-	Name       string
-	URL        string
-	Table      string
-	Journal    string
-	Replicas   int
-	Tasks      int
-	Lease      time.Duration
-	Stop       time.Duration
-	Listen     bool
-	WorkerOnly bool
+	System   string
+	Name     string
+	URL      string
+	Table    string
+	Journal  string
+	Tasks    string // path of a file with their number
+	Replicas int
+	Lease    time.Duration
+	Stop     time.Duration
+	Listen   bool
 }
 
 const replicaRole = "replica"
 
-// began is the kind of the event that a replica calls Run.
-const began = "began"
+// Kinds of events.
+const (
+	began   = "began"   // a replica calls Run
+	told    = "told"    // a Source is about to tell a number of tasks
+	traffic = "traffic" // bytes over all connections of the process so far
+)
 
 func TestMain(m *testing.M) {
 	proctest.Main(m, map[string]proctest.Role{replicaRole: proctest.NewRole(runReplicas)})
 }
 
 // runReplicas is the main function of the process. On SIGTERM the replicas drain and
-// leave.
+// leave. On SIGUSR1 the process writes its traffic to the journal.
 func runReplicas(s settings) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	j, err := proctest.OpenJournal(s.Journal, s.Name)
+	if err != nil {
+		return err
+	}
+	count := func() { _ = j.Write(proctest.Event{Kind: traffic, Text: fmt.Sprint(bytes.Load())}) }
+	asked, ignored := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
+	signal.Notify(ignored, syscall.SIGHUP) // where no Source runs
+	go func() {
+		for range asked {
+			count()
+		}
+	}()
+	defer count()
 	var replicas errgroup.Group
 	for i := range s.Replicas {
-		name := s.Name
-		if s.Replicas > 1 {
-			name = fmt.Sprint(s.Name, ".", i)
-		}
-		replicas.Go(func() error { return runReplica(ctx, s, name) })
+		replicas.Go(func() error { return runReplica(ctx, s, nodeName(s, i)) })
 	}
 	return replicas.Wait()
+}
+
+// nodeName returns the name of the replica with the given number in a process.
+func nodeName(s settings, i int) string {
+	if s.Replicas == 1 {
+		return s.Name
+	}
+	return fmt.Sprint(s.Name, ".", i)
 }
 
 func runReplica(ctx context.Context, s settings, name string) error {
@@ -66,24 +102,12 @@ func runReplica(ctx context.Context, s settings, name string) error {
 	if err != nil {
 		return err
 	}
-	pool, err := pgxpool.New(ctx, s.URL)
+	pool, err := newPool(ctx, s.URL)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	options := []replica.Option{
-		replica.WithName(name), replica.WithLease(s.Lease, s.Stop),
-		replica.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))),
-	}
-	if s.WorkerOnly {
-		options = append(options, replica.WithWorkerOnly())
-	}
-	var table []postgres.Option
-	if s.Listen {
-		table = append(table, postgres.WithListen(pool.Config().ConnConfig))
-	}
-	r, err := replica.New(postgres.New(pool, s.Table, table...), replica.Names(taskNames(s.Tasks)...),
-		func(ctx context.Context, task string) error { return work(ctx, task, j) }, options...)
+	r, err := newReplica(pool, s, name, j)
 	if err != nil {
 		return err
 	}
@@ -92,6 +116,61 @@ func runReplica(ctx context.Context, s settings, name string) error {
 	}
 	return r.Run(ctx)
 }
+
+// newReplica returns a replica of either system, with the same settings.
+func newReplica(pool *pgxpool.Pool, s settings, name string, j *proctest.Journal) (interface{ Run(context.Context) error }, error) {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	work := func(ctx context.Context, task string) error { return work(ctx, task, j) }
+	if s.System == theirs {
+		var listen []former.Option
+		if s.Listen {
+			listen = append(listen, former.WithListen(pool.Config().ConnConfig))
+		}
+		tasks := source(s, j, func(name string) replica.Task { return replica.Task{Name: name} })
+		return replica.New(former.New(pool, s.Table, listen...), tasks, work, replica.WithName(name), replica.WithLease(s.Lease, s.Stop),
+			replica.WithLogger(log), replica.WithOrchestrator(orchestrator.WithSettle(20*time.Millisecond))) // as package wire has it
+	}
+	table := postgres.New(pool, s.Table, postgres.WithLogger(log))
+	var b wire.Backend = table
+	if !s.Listen {
+		b = struct { // hides Wait
+			wire.Backend
+			io.Closer
+		}{table, table}
+	}
+	tasks := source(s, j, func(name string) wire.Task { return wire.Task{Name: name} })
+	return wire.New(b, tasks, work, wire.WithName(name), wire.WithLease(s.Lease, s.Stop), wire.WithLogger(log))
+}
+
+// source returns a Source that reads the number of tasks from a file, again at each SIGHUP.
+func source[T any](s settings, j *proctest.Journal, task func(name string) T) func(context.Context, func([]T) error) error {
+	return func(ctx context.Context, tell func([]T) error) error {
+		again := make(chan os.Signal, 1)
+		signal.Notify(again, syscall.SIGHUP)
+		defer signal.Stop(again)
+		for ctx.Err() == nil {
+			text, err := os.ReadFile(s.Tasks)
+			if err != nil {
+				return err
+			}
+			n, err := strconv.Atoi(string(text))
+			tasks := make([]T, n)
+			for i := range tasks {
+				tasks[i] = task(taskName(i))
+			}
+			if err := errors.Join(err, j.Write(proctest.Event{Kind: told, Text: string(text)}), tell(tasks)); err != nil {
+				return err
+			}
+			select {
+			case <-again:
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	}
+}
+
+func taskName(i int) string { return fmt.Sprintf("t%05d", i) }
 
 // work is the function of every task.
 func work(ctx context.Context, task string, j *proctest.Journal) error {
@@ -102,10 +181,32 @@ func work(ctx context.Context, task string, j *proctest.Journal) error {
 	return j.Write(proctest.Event{Kind: proctest.Stopped, Task: task})
 }
 
-func taskNames(n int) []string {
-	names := make([]string, n)
-	for i := range names {
-		names[i] = fmt.Sprintf("t%05d", i)
+// bytes counts what this process sends and receives over the connections of its pools.
+var bytes atomic.Int64
+
+// newPool returns a pool whose connections count bytes.
+func newPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
 	}
-	return names
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return counted{c}, err
+	}
+	return pgxpool.NewWithConfig(ctx, config)
+}
+
+type counted struct{ net.Conn }
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	bytes.Add(int64(n))
+	return n, err
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	bytes.Add(int64(n))
+	return n, err
 }

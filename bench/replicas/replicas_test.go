@@ -4,82 +4,86 @@ package replicas_test
 
 import (
 	"flag"
-	"sync"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/f8949c05/orchestrator/bench/replicas"
 	"github.com/f8949c05/orchestrator/internal/pgtest"
 )
 
 var (
-	out   = flag.String("replicas.out", "", "measure, and write the results to a `file`")
-	quick = flag.Bool("replicas.quick", false, "few rounds and small fleets")
+	out    = flag.String("replicas.out", "", "measure, and write the results to a `file`")
+	only   = flag.String("replicas.only", "", "measure only these `parts`: some of reaction,load,calls,rebalance")
+	quick  = flag.Bool("replicas.quick", false, "few rounds and small fleets")
+	rounds = flag.Int("replicas.rounds", 0, "other `rounds` of every event than 20, and of every load than 3")
 )
 
-// TestReplicas measures replicas. It is started by go run -tags peers ./bench -only replicas.
-func TestReplicas(t *testing.T) {
-	if *out == "" {
-		t.Skip("measures only with -replicas.out")
-	}
-	few := fewConfig{
-		replicas: 4, tasks: 20, rounds: 20, lease: 6 * time.Second, stop: 800 * time.Millisecond,
-		paused: 2500 * time.Millisecond, away: 10 * time.Second,
-	}
-	many := manyConfig{replicas: 100, tasks: 10_000, rounds: 5, lease: 15 * time.Second, stop: 2 * time.Second, steady: 30 * time.Second}
-	calls := callsConfig{alone: 1000, members: 100, rounds: 5, during: 3 * time.Second}
-	if *quick {
-		few.rounds, few.lease, few.stop, few.paused, few.away = 1, time.Second, 100*time.Millisecond, 400*time.Millisecond, 2*time.Second
-		many = manyConfig{replicas: 5, tasks: 50, rounds: 1, lease: time.Second, stop: 100 * time.Millisecond, steady: time.Second}
-		calls = callsConfig{alone: 3, members: 5, rounds: 1, during: 50 * time.Millisecond}
-	}
-	update := few
-	update.tasks = 100
-	s := pgtest.StartDurable(t)
-	// Each of 100 replicas has a connection, and another one that listens.
-	s.SQL(database, "alter system set max_connections = 300")
-	s.Stop()
-	s.Start()
-	r := replicas.Results{Version: s.SQL(database, "show server_version")}
-	stop := measureLate(&r.Late)
-	t.Run("All", func(t *testing.T) {
-		part := func(name string, measure func(t *testing.T)) {
-			t.Run(name, func(t *testing.T) {
-				if *quick {
-					t.Parallel()
-				}
-				measure(t)
-			})
-		}
-		part("Calls", func(t *testing.T) { r.Calls = measureCalls(t, s, calls) })
-		part("Update", func(t *testing.T) { r.Update = measureUpdate(t, s, update) })
-		part("Few", func(t *testing.T) { r.Few = measureFew(t, s, few) })
-		part("Many", func(t *testing.T) { r.Many = measureMany(t, s, many) })
-	})
-	stop()
-	require.NoError(t, r.Write(*out))
+// config selects what is measured.
+type config struct {
+	fleets      []fleet
+	rounds      int // of events
+	lease, stop time.Duration
+
+	loads    int           // rounds of loads
+	idle     time.Duration // their lease
+	steadies []int
+	most     int // replicas of the other system
+	steady   time.Duration
+	many     int // replicas of a rebalance, and tasks
+	moves    int
+	calls    int // while a transaction is open
+	callers  int // after an outage
 }
 
-// measureLate records every 100 ms how late a timer fires, until stop is called.
-func measureLate(late *[]time.Duration) (stop func()) {
-	const every = 100 * time.Millisecond
-	done := make(chan struct{})
-	var measuring sync.WaitGroup
-	measuring.Go(func() {
-		for {
-			began := time.Now()
-			select {
-			case <-time.After(every):
-				*late = append(*late, time.Since(began)-every)
-			case <-done:
-				return
-			}
+// TestReplicas measures. Command bench starts it.
+func TestReplicas(t *testing.T) {
+	if *out == "" && *only == "" {
+		t.Skip("measures only with -replicas.out or -replicas.only")
+	}
+	cfg := config{
+		fleets: []fleet{{4, 100, 1.3, 100, 50}, {4, 900, 1.3, 150, 50}, {20, 2000, 2, 200, 150}},
+		rounds: 20, lease: 6 * time.Second, stop: 800 * time.Millisecond,
+		loads: 3, idle: 15 * time.Second, steadies: []int{100, 300, 1000}, most: 300, steady: 30 * time.Second, many: 100, moves: 10_000, calls: 10_000, callers: 20,
+	}
+	if *quick {
+		cfg.fleets = []fleet{{3, 20, 1.3, 100, 50}}
+		cfg.rounds, cfg.lease, cfg.stop = 1, 2*time.Second, 200*time.Millisecond
+		cfg.loads, cfg.idle, cfg.steadies, cfg.steady, cfg.many, cfg.moves, cfg.calls, cfg.callers = 1, 2*time.Second, []int{5}, time.Second, 6, 60, 50, 3
+	}
+	if *rounds > 0 {
+		cfg.rounds, cfg.loads = *rounds, *rounds
+	}
+	s := pgtest.StartDurable(t)
+	s.SQL(database, "alter system set max_connections = 2200") // two for each of 1,000 replicas
+	s.Stop()
+	s.Start()
+	r := &results{Version: s.SQL(database, "show server_version")}
+	for _, part := range []struct {
+		name    string
+		measure func(*testing.T, *pgtest.Server, *results, config)
+	}{{"reaction", reaction}, {"load", load}, {"calls", calls}, {"rebalance", rebalance}} {
+		if *only == "" || slices.Contains(strings.Split(*only, ","), part.name) {
+			t.Run(part.name, func(t *testing.T) { part.measure(t, s, r, cfg) })
+		}
+	}
+	r.print(t)
+	if *out != "" {
+		require.NoError(t, r.write(*out))
+	}
+}
+
+// inTurns calls f for each system, first for the one that was last in the round before.
+func inTurns(t *testing.T, name string, round int, f func(t *testing.T, system string)) {
+	t.Run(name, func(t *testing.T) {
+		systems := []string{ours, theirs}
+		if round%2 == 1 {
+			slices.Reverse(systems)
+		}
+		for _, system := range systems {
+			t.Run(system, func(t *testing.T) { f(t, system) })
 		}
 	})
-	return func() {
-		close(done)
-		measuring.Wait()
-	}
 }

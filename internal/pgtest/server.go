@@ -341,6 +341,7 @@ unix_socket_dir =
 auth_type = trust
 auth_user = %s
 pool_mode = transaction
+max_client_conn = 1000
 server_login_retry = 1
 `, s.host, s.port, host, port, User)
 	if err := os.WriteFile(filepath.Join(b.dir, config), []byte(text), 0o644); err != nil {
