@@ -129,7 +129,7 @@ end $$;
 -- replica_missed_1 reports whether orders or tasks are not as they were written. Of the orders it
 -- looks at those of one member, or of all if p_member is null.
 create or replace function replica_missed_1(p_name text, p_member bigint, p_orders bigint, p_tasks bigint) returns boolean language sql stable
-  set enable_seqscan = off set enable_bitmapscan = off as $$
+  set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
   select
     exists (
       select from (
@@ -150,7 +150,7 @@ $$;
 -- there is no such table, something else has written its row, or something is missed. Reports are
 -- written without the lock, so those are new that the snapshot of the last View did not see.
 create or replace function replica_view_1(p_name text, q jsonb) returns json language plpgsql stable
-  set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+  set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
   t record;
   self bigint := q->'Self';
@@ -224,7 +224,7 @@ end $$;
 create or replace function replica_begin_1(p_patience int) returns xid8 language plpgsql as $$
 begin
   perform set_config('synchronous_commit', 'on', true), set_config('lock_timeout', p_patience::text, true),
-    set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true);
+    set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true), set_config('jit', 'off', true);
   return pg_current_xact_id();
 end $$;
 
