@@ -92,14 +92,8 @@ func (d *dispatch) addOrders(b *Batch, room func(texts ...string) bool) {
 			delete(d.members, id)
 		}
 	}
-	last := func(e *entry) int { // deletions come last
-		if e.isOver() {
-			return 1
-		}
-		return 0
-	}
 	slices.SortFunc(open, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(last(a), last(b)), cmp.Compare(a.Task, b.Task), cmp.Compare(a.Member, b.Member))
+		return cmp.Or(cmp.Compare(a.Task, b.Task), cmp.Compare(a.Member, b.Member))
 	})
 	for _, e := range open {
 		switch over := e.isOver(); {

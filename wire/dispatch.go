@@ -56,10 +56,7 @@ type entry struct {
 
 // newDispatch returns what a new leader knows from its first full View with Follow (O6).
 func newDispatch(v *View, piecewise bool, now time.Time) *dispatch {
-	d := &dispatch{
-		epoch: v.Epoch, piecewise: piecewise, limit: MaxBatch,
-		members: make(map[uint64]*memberOrders), rejected: make(map[string]string),
-	}
+	d := &dispatch{epoch: v.Epoch, piecewise: piecewise, limit: MaxBatch, members: make(map[uint64]*memberOrders), rejected: make(map[string]string)}
 	d.observe(v, now)
 	return d
 }

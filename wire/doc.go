@@ -14,7 +14,9 @@
 //     then leaves. A task for which no other replica has a place stays until then.
 //   - The tasks of a replica that crashes start elsewhere after about one lease ([WithLease]).
 //     The death of the leader moves nothing else.
-//   - While the table is away, everything runs on until the lease ends, and then stops.
+//   - While the table is away, everything runs on until nine tenths of the lease, less the time
+//     to stop, have passed since the last answered heartbeat: 10.2 to 11.5 seconds by default.
+//     Then it stops.
 //   - In a new table, and after a loss of data, nothing starts or moves for one lease, unless the
 //     table is in memory.
 //
