@@ -86,7 +86,7 @@ var mayImport = map[string]string{
 	"wire/memory":   "std wire internal/backoff",
 	"wire/wiretest": "std . wire", // linked into the tests of users: no test library
 	"wire/model":    "std",
-	"wire/postgres": "std . wire internal/backoff github.com/jackc/pgx",
+	"wire/postgres": "std wire github.com/jackc/pgx",
 
 	// Programs.
 	"cmd/orchctl":             "std . dashboard/api history",

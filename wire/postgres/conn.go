@@ -51,7 +51,7 @@ func own(pool *pgxpool.Pool) *pgxpool.Config {
 	return config
 }
 
-// dial makes a connection by itself.
+// dial makes a connection that belongs to no pool.
 func dial(ctx context.Context, config *pgxpool.Config) (*pgx.Conn, error) {
 	pool, err := pgxpool.NewWithConfig(ctx, config.Copy()) // which calls the hooks
 	if err != nil {
@@ -176,7 +176,7 @@ func (t *Table) explain(ctx context.Context, schema string, err error) error {
 		return fmt.Errorf("no writes: connect to the primary, for instance with target_session_attrs=read-write, or reset default_transaction_read_only: %w", err)
 	case "55P03": // lock_not_available
 		return fmt.Errorf("another transaction has locked the table: %w", err)
-	case "42601", "42703", "42804", "42809": // wrong for tables of other columns and types, or for no tables
+	case "42601", "42703", "42804", "42809": // the tables have other columns or types, or are none
 		return fmt.Errorf("%w: schema %s has a table or a procedure of the same name, give another one to WithSchema: %w", wire.ErrForeign, schema, err)
 	case "42501": // insufficient_privilege
 		return fmt.Errorf("the user may not create or use the tables: let another one apply the text of postgres.Schema(%q), and then "+

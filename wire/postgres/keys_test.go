@@ -5,10 +5,13 @@ package postgres_test
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/f8949c05/orchestrator/internal/pgtest"
@@ -147,4 +150,32 @@ func TestCalls_BesideALongTransaction(t *testing.T) {
 	last := r.blocks(t, beats(100))
 	t.Log("blocks read by 200 Syncs", "first", first, "later", last)
 	require.Less(t, last, 2*first)
+}
+
+// PostgreSQL compiles a plan that looks expensive, and so looks each plan without another way:
+// that takes longer than the call.
+func TestCalls_CompileNothing(t *testing.T) {
+	t.Parallel() // it mostly waits for its own server
+	r := newReader(t)
+	config, err := pgxpool.ParseConfig(r.url + "&jit=on&jit_above_cost=1000&client_min_messages=debug1")
+	require.NoError(t, err)
+	var compiled atomic.Int64
+	config.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+		if strings.HasPrefix(n.Message, "time to inline") {
+			compiled.Add(1)
+		}
+	}
+	db, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.Exec(t.Context(), "select sum(i) from generate_series(1, 1000000) i")
+	require.NoError(t, err)
+	if compiled.Swap(0) == 0 {
+		t.Skip("this server has no compiler")
+	}
+	r.a.table = newTable(t, db, "pollers")
+	r.b.table = r.a.table
+	r.calls(t, 3)
+	r.a.sync(t, func(u *wire.Update) { u.Campaign = u.Epoch + 1<<33 })
+	require.Zero(t, compiled.Load())
 }
