@@ -1,63 +1,155 @@
-// Package replica spreads tasks over the equal processes of a service. Each process calls
-// [Run]; together they run each task on as many of them as it wants, evenly spread. There
-// is no other process: one of them leads, and all of them share a table on a store that
-// the service has already ([Backend]).
+// Package replica shares tasks among equal processes, the replicas of a service, through a
+// table that all of them read and write. Replicas never call each other: there is no
+// port, no address and no certificate.
 //
-//	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
-//	…
-//	tenants := postgres.Query(pool, "select id from tenants where active")
-//	err = replica.Run(ctx, postgres.New(pool, "pollers"), tenants, poll, replica.WithPlaintext())
+//	tenants := replica.Poll(10*time.Second, listTenants)
+//	err := replica.Run(ctx, table, tenants, pollTenant)
 //
-// poll is called for each tenant of this replica, and runs until its context ends. Package
-// worker has the details: restarts, readiness, slots, content, tokens.
+// Every process runs this. table is a [Backend], such as that of package memory; tenants is a
+// [Source], which lists the tasks; pollTenant is called for each task that is to run here.
+//
+//   - A replica that joins is given its share. A task that moves stops before it starts
+//     elsewhere, or overlaps if the task has orchestrator.StartThenStop.
+//   - A replica whose context ends moves its tasks, for at most the time of [WithDrain], and
+//     then leaves. A task for which no other replica has a place stays until then.
+//   - The tasks of a replica that crashes start elsewhere after about one lease ([WithLease]).
+//     The death of the leader moves nothing else.
+//   - While the table is away, everything runs on until nine tenths of the lease, less the time
+//     to stop, have passed since the last answered heartbeat: 10.2 to 11.5 seconds by default.
+//     Then it stops.
+//   - In a new table, and after a loss of data, nothing starts or moves for one lease, unless the
+//     table is in memory.
+//
+// [Replica.Alive] and [Replica.Ready] are for probes, [Replica.Status] is for people. A task
+// guards its writes with worker.Token, and learns with worker.Updated that its input has changed.
 //
 // # How it works
 //
-// A replica has one record in the table, which it publishes again every twelfth of its
-// lease with a higher heartbeat. That is one call, [Backend.Sync], which also returns the
-// records of all others.
+// The table has four kinds of records, each with one kind of writer. The leader writes the
+// tasks that are wanted ([Task]) and which member runs which task ([Order]). Each member
+// writes what it is ([Member], with its heartbeat) and what it runs ([Report]). A new
+// leader finds all that it needs in the table, and waits for no other replica.
 //
-// Death is observed. A replica is dead when its heartbeat has not risen for its whole lease,
-// by the observer's own monotonic clock. It counts itself from when it sent the heartbeat,
-// and stops its tasks before nine tenths of the lease are over. So no two clocks are
-// compared, and a clock that is wrong or steps harms nothing.
+// A [Backend] writes and then reads. It has no clock and grants no lease: a member is dead
+// when its heartbeat has not risen for one of its leases, by the clock of the member that
+// watches it. The member counts from when it sent that heartbeat, less a tenth, so it stops
+// its tasks first. No two clocks are compared.
 //
-// Leadership need not be exclusive. Each election has a higher epoch, and a replica that has
-// seen it refuses the calls of earlier leaders. A new leader starts nothing that a replica
-// might run which has not answered it yet.
+// A number orders everything that leaders write. A version is the leader's epoch plus the
+// number of batches that it has written, and epochs are at least 2³² apart. It is the
+// version of an order and the token of the task that starts from it.
 //
-// # What it promises
+// What a member may run is, by the records:
 //
-// As long as processes stop their tasks in time (WithLease of package worker, which ends the
-// process otherwise) and the store keeps what it has acknowledged, a task runs on no more
-// replicas than it wants. If the store loses acknowledged data, as after an asynchronous
-// failover, that holds too, because no replica is elected or evicted for one lease. That costs
-// one lease at the first installation as well. Where no process lives for a whole lease, no
-// leader is ever elected.
+//   - every task with an order to run, read or not, unless its report refuses the order;
+//   - every task with an order to stop that the member has not read ([Report].Applied);
+//   - every task in [Report].Also.
 //
-//   - (A1) A replica takes no task before it has seen the present epoch.
-//   - (A2) A leader starts the tasks of another replica elsewhere only when the table says
-//     that the other has left, or was evicted as dead.
-//   - (A3) A candidate campaigns where the leader is gone, dead, draining or passive. A new
-//     leader first waits for every replica that was there, and for its Source.
-//   - (A4) Leases are renewed with the backend, so the death of a leader stops nothing.
-//   - (A5) A replica that has lost its lease stops its tasks, and joins again under another
-//     ID. The former record is removed at once, so after an outage no replica waits for it.
-//   - (A6) A replica whose context ends hands over the leadership and its tasks, and leaves.
-//   - (A7) A Source that fails changes nothing. A leader without a first answer of its
-//     Source, or that reaches fewer than half of the others, lets another one lead.
-//   - (A8) Leases may differ, so they can be changed in a rolling update.
-//   - (A9) A leader stops when its own lease ends, and when the table is another one.
-//   - (A10) A replica that Syncs but never answers the leader, or no longer answers it since
-//     a start or a stop, is retired after four thirds of a lease. Otherwise it would hold up
-//     every start of a new leader, or the one task. It leaves, and joins again after a pause.
+// So an order adds to it as soon as it is written, and only the member's own report takes
+// something away.
 //
-// After the loss of a whole table the one lease is the longest that a living replica knows. A
-// replica with a longer one, cut off just then, is not known.
+// # The table
 //
-// Not promised: two primaries of a database at once, a disk that is rolled back, clones of a
-// running virtual machine, one that its host has paused, whose clocks stood still meanwhile,
-// and a record deleted by hand from a store that cannot tell (B7). No lease stops a process
-// that was paused between its last check and a write; a store that compares tokens does
-// (worker.Token).
+// The clauses from here on are for authors of backends and of this package. Tests are named
+// after them.
+//
+// B1. A record is in every View of a call that began after the Sync that published it had
+// returned, as last published, byte for byte. A Sync whose heartbeat is not above the
+// recorded one only reads.
+//
+// B2. An eviction removes a member and its report only if its heartbeat is the one given,
+// in one step. Its orders stay until the leader drops them. Removed IDs are remembered:
+// their Syncs fail with [ErrEvicted] and publish nothing. The Sync of an unknown ID
+// publishes it.
+//
+// B3. Of the campaigns that name one Epoch at most one succeeds. An epoch is above all that
+// were seen, and rises even if a clock is behind.
+//
+// B4. Of a Sync that campaigns and one that publishes a new member, the first returns the
+// member or the second returns the new epoch.
+//
+// B5. A call ends with its context. A batch costs no lease: the Sync after a failed one
+// carries none. A batch without an answer is sent again unchanged. One that was refused is
+// sent in halves, and a record that is refused alone is left out. If a batch is refused after
+// a Sync with it had no answer, the table may have it: the leader stops leading.
+//
+// B6. A member whose record is missing, as Beats or its orders show, but that was not
+// removed, is held for the longest lease if it may run something. Then the leader evicts its
+// ID.
+//
+// B7. [View].Server changes when there is a sign that acknowledged data was lost; with it the
+// epoch ends. Before a campaign the backend counts the orders of every member, also those to
+// stop. A Sync that names another Server only reads, and renews no lease. No campaign takes
+// effect in a new Server until a replica has seen it for the longest lease, and confirms it.
+//
+// # Orders
+//
+// O1. A member starts a task only from an order to run that was above its Applied when it
+// read the order, and only under its lease. A later order for the same task changes the run
+// only if its Input or Generation differs. It refuses any other order to run.
+//
+// O2. A report is made after the orders up to Applied were read, and a lease counts from
+// when the report of its Sync was put together. The whole order is acted on again each time.
+//
+// O3. The leader orders a task for a member only if fewer other members than wanted may run
+// it; under orchestrator.StartThenStop twice as many. A task that the member's report has
+// may always be ordered.
+//
+// O4. A batch takes effect only if, in the same step, the writer still leads this epoch of
+// this Server, and no later batch was written.
+//
+// O5. If the backend is [Traits].Piecewise, each order record is replaced only if it has
+// not changed, and a member starts nothing from an order of another epoch than the table's.
+// Reports are read before orders, and orders before the table's record.
+//
+// O6. A new leader reads everything, and then plans. Orders that were read stay. Others get
+// a new version, or are stopped if O3 forbids them. A member leaves an unread order of
+// another epoch unread.
+//
+// O7. Of a member only orders to stop are deleted, once its report shows that the task has
+// stopped. A refused order becomes one to stop.
+//
+// O8. What is missing of the leader's records is written again. Each task in Also gets an
+// order.
+//
+// O9. While a member has no report, the leader orders no task to run but for those that its
+// member's report has. A backend that is piecewise shows no report that was made from
+// another order record than the one that is there; a record that was edited by hand is
+// another one.
+//
+// # Replicas
+//
+// A1. A replica's first call is a Read that names no Server. It gives the Server that its first
+// Sync names.
+//
+// A2. A leader evicts a member that is dead by observation, and treats a member as gone
+// only when the backend says so.
+//
+// A3. A candidate campaigns if the leader is gone, dead or draining, if the table's epoch is
+// below its own, and if the leader's Source has not answered for a third of a lease while
+// its own has. Candidates after the fourth wait another quarter of a lease.
+//
+// A4. The leader and the first four candidates that live watch all heartbeats, others the
+// leader's.
+//
+// A5. A replica whose lease is lost stops everything and joins under another ID. It removes
+// its former IDs.
+//
+// A6. A replica that leaves stops at once if no other member could take its tasks, or no
+// other candidate could lead. Once it stops its tasks its lease is not renewed any more, so
+// that a task that does not stop ends with the last resort.
+//
+// A7. The list in force is in the table. A candidate that does not lead runs its Source only
+// while the leader's has not answered for a third of a lease.
+//
+// A8. Each member's own lease counts for it.
+//
+// A9. A leader stops when it is draining, when a View names another Server, leader or
+// epoch, and when a report has an Applied above its last batch.
+//
+// A10. A member whose heartbeat has not risen for a quarter of its lease, or that does not
+// read its orders, is held (orchestrator.Held).
+//
+// A11. A replica sends no heartbeat while an order that it read a third of a lease ago was
+// not handed to its worker.
 package replica

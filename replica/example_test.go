@@ -2,11 +2,8 @@ package replica_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -14,70 +11,51 @@ import (
 	"github.com/f8949c05/orchestrator/replica/memory"
 )
 
-// Two replicas share four tasks. In production they are two processes, and the table is
-// in a database.
+// Two replicas share four tasks. Each has its share, and when one leaves, the other takes
+// over.
 func Example() {
-	ctx, stop := context.WithTimeout(context.Background(), 3*time.Second)
-	defer stop()
 	table := memory.New()
-	tasks := replica.Names("billing", "mail", "orders", "search")
-
+	tasks := replica.Names("a", "b", "c", "d")
 	var mu sync.Mutex
-	ran := make(map[string]bool)
-	var replicas sync.WaitGroup
-	for _, name := range []string{"r1", "r2"} {
-		poll := func(ctx context.Context, task string) error {
+	running := make(map[string]int)
+	count := func(name string, n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		running[name] += n
+	}
+	until := func(first, second int) {
+		for {
 			mu.Lock()
-			ran[task] = true
+			done := running["first"] == first && running["second"] == second
 			mu.Unlock()
-			<-ctx.Done() // or work until then
-			return ctx.Err()
-		}
-		replicas.Go(func() {
-			err := replica.Run(ctx, table, tasks, poll, replica.WithName(name), replica.WithLease(time.Second, 100*time.Millisecond))
-			if err != nil {
-				fmt.Println(err)
-			}
-		})
-	}
-	replicas.Wait()
-	fmt.Println(len(ran), "tasks ran")
-	// Output: 4 tasks ran
-}
-
-// What Kubernetes' probes and a person ask a replica.
-func ExampleReplica_Status() {
-	r, err := replica.New(memory.New(), replica.Names("billing"), func(ctx context.Context, _ string) error {
-		<-ctx.Done()
-		return ctx.Err()
-	}, replica.WithName("r1"))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	check := func(f func() error) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) {
-			if err := f(); err != nil {
-				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			if done {
+				fmt.Println("first:", first, "second:", second)
 				return
 			}
-			_, _ = io.WriteString(w, "ok\n")
+			<-time.After(time.Millisecond) // a program would not wait
 		}
 	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /livez", check(r.Alive))
-	mux.Handle("GET /readyz", check(r.Ready))
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(r.Status()) // the client is gone
-	})
-
-	for _, path := range []string{"/livez", "/readyz"} { // before r.Run
-		answer := httptest.NewRecorder()
-		mux.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
-		fmt.Print(path, " ", answer.Code, " ", answer.Body)
+	start := func(name string) (stop func()) {
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error)
+		go func() {
+			done <- replica.Run(ctx, table, tasks, func(ctx context.Context, _ string) error {
+				count(name, 1)
+				defer count(name, -1)
+				<-ctx.Done()
+				return nil
+			}, replica.WithName(name), replica.WithLogger(slog.New(slog.DiscardHandler)))
+		}()
+		return func() { cancel(); fmt.Println(name, "has left:", <-done) }
 	}
+	stops := []func(){start("first"), start("second")}
+	until(2, 2)
+	stops[1]()
+	until(4, 0)
+	stops[0]()
 	// Output:
-	// /livez 200 ok
-	// /readyz 503 replica r1: no lease
+	// first: 2 second: 2
+	// second has left: <nil>
+	// first: 4 second: 0
+	// first has left: <nil>
 }

@@ -1,15 +1,15 @@
 package replica_test
 
-// Replicas in one process: a network of function calls, and a journal of what ran where.
+// Fleets of replicas on a table in memory, in a bubble of testing/synctest.
 
 import (
-	"cmp"
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,330 +17,339 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/replica"
+	"github.com/f8949c05/orchestrator/replica/memory"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// bus is a network of replicas in one process.
-type bus struct {
-	mu      sync.Mutex
-	workers map[string]*worker.Worker[string] // by address
-	next    int
-	hung    map[string]bool        // addresses at which calls are never answered
-	hosts   map[string]string      // of replicas, by name; otherwise 127.0.0.1
-	away    map[string]bool        // replicas whose own calls are never answered, by name
-	calls   map[string][]time.Time // by the name of the caller
-	// nextHangs makes calls at the next address hang.
-	nextHangs bool
-	// lateness returns how much later than sent the writes of a call are carried out; 0: the
-	// call is not late. nil: none is.
-	lateness func() time.Duration
-	late     sync.WaitGroup
-	// born is called with each new address; nil: nothing is.
-	born func(name, address string)
-	// lost has the addresses that lead nowhere.
-	lost map[string]bool
-	// last has what happens when the next write at an address has been carried out and its
-	// answer is lost.
-	last map[string]func()
+// lease is that of the replicas of a fleet. It is long, because a worker also counts real
+// time, which no bubble fakes (internal/lease): on a busy machine a test may stand still for
+// seconds.
+const lease = time.Minute
+
+// fleet is a service: replicas that share a table.
+type fleet struct {
+	t        *testing.T
+	table    *memory.Table
+	backend  replica.Backend // over table
+	replicas map[string]*node
+	leavers  []*node // that were told to leave
+	log      *logs
+
+	mu       sync.Mutex
+	tasks    []replica.Task
+	told     chan struct{} // closed when tasks change
+	running  map[string]map[string]int
+	limits   map[string]int // how many copies of a task may run; 0: 1
+	tokens   map[string]uint64
+	twice    []string
+	starts   int
+	stubborn map[string]time.Duration // how long tasks of a replica take to stop
 }
 
-// worker returns the worker at an address.
-func (b *bus) worker(address string) *worker.Worker[string] {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.workers[address]
-}
-
-// lose makes an address lead nowhere.
-func (b *bus) lose(address string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.lost[address] = true
-}
-
-// loseAnswer loses the answer to the next write at an address, and calls then.
-func (b *bus) loseAnswer(address string, then func()) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.last[address] = then
-}
-
-// callsSince returns the times of a replica's calls that began later.
-func (b *bus) callsSince(name string, t time.Time) []time.Time {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(b.calls[name]), func(at time.Time) bool { return !at.After(t) })
-}
-
-// port is one replica's place on the bus.
-type port struct {
-	*bus
+// node is one process.
+type node struct {
+	*replica.Replica
 	name string
+	stop context.CancelFunc
+	done chan struct{}
+	err  error
 }
 
-func (p port) Serve(ctx context.Context, w *worker.Worker[string]) (string, <-chan error, error) {
-	p.mu.Lock()
-	p.next++
-	address := fmt.Sprintf("%s:%d", cmp.Or(p.hosts[p.name], "127.0.0.1"), p.next)
-	p.workers[address] = w
-	p.hung[address], p.nextHangs = p.nextHangs, false
-	p.mu.Unlock()
-	if p.born != nil {
-		p.born(p.name, address)
+// logs keeps what was logged.
+type logs struct {
+	level slog.Level
+	mu    sync.Mutex
+	buf   bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+// lines returns the lines that contain text.
+func (l *logs) lines(text string) (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.buf.String()) {
+		if strings.Contains(line, text) {
+			found = append(found, line)
+		}
 	}
-	served := make(chan error)
-	context.AfterFunc(ctx, func() { close(served) })
-	return address, served, nil
+	return found
 }
 
-func (p port) Caller(c grpc.RevisedContents) (replica.Caller, error) {
-	return &busCaller{bus: p.bus, name: p.name, contents: c, addresses: make(map[grpc.WorkerID]string)}, nil
+// bubble runs a test with a fleet.
+func bubble(t *testing.T, test func(t *testing.T, f *fleet)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, memory.New())
+		defer f.end()
+		test(t, f)
+	})
 }
 
-// busCaller implements caller.
-type busCaller struct {
-	*bus
-	name      string
-	contents  grpc.RevisedContents
-	addresses map[grpc.WorkerID]string
+func newFleet(t *testing.T, table *memory.Table) *fleet {
+	return &fleet{
+		t: t, table: table, backend: table, replicas: make(map[string]*node), log: &logs{level: slog.LevelDebug}, told: make(chan struct{}),
+		running: make(map[string]map[string]int), limits: make(map[string]int), tokens: make(map[string]uint64),
+	}
 }
 
-func (c *busCaller) Connect(w grpc.WorkerID, address string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.addresses[w] = address
+// end ends all processes at once.
+func (f *fleet) end() {
+	f.table.SetFaults(nil)
+	all := append(slices.Collect(maps.Values(f.replicas)), f.leavers...)
+	for _, n := range all {
+		select {
+		case <-n.done:
+		default:
+			n.Kill()
+		}
+	}
+	for _, n := range all {
+		<-n.done
+	}
+	if f.t.Failed() {
+		f.t.Log(strings.Join(f.log.lines(""), "")) // calls that come late may still log
+	}
+}
+
+// want sets the tasks.
+func (f *fleet) want(tasks ...replica.Task) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tasks = tasks
+	close(f.told)
+	f.told = make(chan struct{})
+}
+
+// named returns n tasks.
+func named(n int) (tasks []replica.Task) {
+	for i := range n {
+		tasks = append(tasks, replica.Task{Name: fmt.Sprintf("t%02d", i)})
+	}
+	return tasks
+}
+
+// source is a replica.Source of the tasks of want.
+func (f *fleet) source(ctx context.Context, tell func([]replica.Task) error) error {
+	for {
+		f.mu.Lock()
+		tasks, told := f.tasks, f.told
+		f.mu.Unlock()
+		if err := tell(tasks); err != nil {
+			return err
+		}
+		select {
+		case <-told:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// work is what a replica runs. It records how many copies of a task run.
+func (f *fleet) work(name string) func(ctx context.Context, task string) error {
+	return func(ctx context.Context, task string) error {
+		token, _ := worker.Token(ctx)
+		f.mu.Lock()
+		f.starts++
+		if f.running[task] == nil {
+			f.running[task] = make(map[string]int)
+		}
+		f.running[task][name]++
+		if n := f.copies(task); n > max(f.limits[task], 1) {
+			f.twice = append(f.twice, fmt.Sprintf("%s runs %d times: %v", task, n, f.running[task]))
+		}
+		f.tokens[task] = max(f.tokens[task], token)
+		stubborn := f.stubborn[name]
+		f.mu.Unlock()
+		<-ctx.Done()
+		if stubborn > 0 {
+			time.Sleep(stubborn)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.running[task][name]--; f.running[task][name] == 0 {
+			delete(f.running[task], name)
+		}
+		return nil
+	}
+}
+
+// started returns how many runs have begun.
+func (f *fleet) started() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.starts
+}
+
+// copiesOf returns how many copies of a task run.
+func (f *fleet) copiesOf(task string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.copies(task)
+}
+
+// total returns how many copies of all tasks run.
+func (f *fleet) total() (n int) {
+	for _, load := range f.loads() {
+		n += load
+	}
+	return n
+}
+
+// copies returns how many copies of a task run. mu is held.
+func (f *fleet) copies(task string) (n int) {
+	for _, k := range f.running[task] {
+		n += k
+	}
+	return n
+}
+
+// join starts a replica.
+func (f *fleet) join(name string, opts ...replica.Option) *node {
+	f.t.Helper()
+	return f.joinWith(name, f.source, opts...)
+}
+
+func (f *fleet) joinWith(name string, source replica.Source, opts ...replica.Option) *node {
+	f.t.Helper()
+	logger := slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: f.log.level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			a.Value = slog.StringValue(a.Value.Time().UTC().Format("04:05.000"))
+		}
+		return a
+	}}))
+	opts = append([]replica.Option{
+		replica.WithName(name), replica.WithLease(lease, 2*time.Second), replica.WithLogger(logger), replica.WithService("test"),
+		replica.WithLastResort(func(tasks []string) { f.t.Errorf("%s: last resort: %v", name, tasks) }),
+	}, opts...)
+	r, err := replica.New(f.backend, source, f.work(name), opts...)
+	require.NoError(f.t, err)
+	ctx, cancel := context.WithCancel(f.t.Context())
+	n := &node{Replica: r, name: name, stop: cancel, done: make(chan struct{})}
+	f.replicas[name] = n
+	go func() {
+		defer close(n.done)
+		n.err = r.Run(ctx)
+		cancel()
+	}()
+	return n
+}
+
+// kill ends a replica as kill -9 does.
+func (f *fleet) kill(name string) {
+	f.replicas[name].Kill()
+	<-f.replicas[name].done
+	delete(f.replicas, name)
+}
+
+// leave stops a replica and waits until it has left.
+func (f *fleet) leave(name string) error {
+	n := f.replicas[name]
+	n.stop()
+	<-n.done
+	delete(f.replicas, name)
+	return n.err
+}
+
+// leader returns the replica that leads, or nil.
+func (f *fleet) leader() *node {
+	for _, n := range f.replicas {
+		if n.Status().Leading {
+			return n
+		}
+	}
 	return nil
 }
 
-func (c *busCaller) Disconnect(w grpc.WorkerID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.addresses, w)
-}
-
-func (c *busCaller) Close() error { return nil }
-
-func (c *busCaller) find(ctx context.Context, w grpc.WorkerID) (*replica.Local, error) {
-	c.mu.Lock()
-	at := c.addresses[w]
-	found, hung, lost := c.workers[at], c.hung[at] || c.away[c.name], c.lost[at]
-	c.calls[c.name] = append(c.calls[c.name], time.Now())
-	c.mu.Unlock()
-	if hung {
-		<-ctx.Done()
-		return nil, context.Cause(ctx)
-	}
-	if found == nil || lost {
-		return nil, fmt.Errorf("%w: connection refused", orchestrator.ErrRejected)
-	}
-	return replica.NewLocal(found, w.Incarnation, c.contents), nil
-}
-
-func (c *busCaller) List(ctx context.Context, w grpc.WorkerID) ([]string, error) {
-	l, err := c.find(ctx, w)
-	if err != nil {
-		return nil, err
-	}
-	return l.List(ctx)
-}
-
-func (c *busCaller) Add(context.Context, grpc.WorkerID, string) error {
-	panic("calls uses Apply")
-}
-
-func (c *busCaller) Remove(context.Context, grpc.WorkerID, string) error {
-	panic("calls uses Apply")
-}
-
-func (c *busCaller) Apply(ctx context.Context, w grpc.WorkerID, writes []orchestrator.Write[string]) []error {
-	failed := func(err error) []error {
-		errs := make([]error, len(writes))
-		for i := range errs {
-			errs[i] = err
-		}
-		return errs
-	}
-	l, err := c.find(ctx, w)
-	if err == nil && c.lateness != nil {
-		if d := c.lateness(); d > 0 { // also after the caller has given up, or has stopped leading
-			c.late.Go(func() {
-				time.Sleep(d)
-				l.Apply(context.WithoutCancel(ctx), writes)
-			})
-			<-ctx.Done()
-			err = context.Cause(ctx)
+// loads returns how many tasks each replica runs.
+func (f *fleet) loads() map[string]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	loads := make(map[string]int)
+	for _, on := range f.running {
+		for name, n := range on {
+			loads[name] += n
 		}
 	}
-	if err != nil {
-		return failed(err)
-	}
-	errs := l.Apply(ctx, writes)
-	c.mu.Lock()
-	at := c.addresses[w]
-	then := c.last[at]
-	delete(c.last, at)
-	c.mu.Unlock()
-	if then != nil {
-		then()
-		<-ctx.Done()
-		return failed(context.Cause(ctx))
-	}
-	return errs
+	return loads
 }
 
-// journal records what runs where.
-type journal struct {
-	mu      sync.Mutex
-	running map[string][]string // the replicas that run a task
-	twice   []string            // tasks that ran twice, with the replicas
-	starts  int
-	tokens  map[string]uint64 // the last of each task; nil: not looked at
-	fallen  []string          // tasks whose token did not rise with their owner
-}
-
-// work returns a function that runs tasks as a replica.
-func (j *journal) work(name string) func(context.Context, string) error {
-	return func(ctx context.Context, task string) error {
-		j.mu.Lock()
-		j.starts++
-		j.running[task] = append(j.running[task], name)
-		if on := j.running[task]; len(on) > 1 {
-			j.twice = append(j.twice, fmt.Sprintf("%s on %v", task, on))
-		}
-		if token, _ := worker.Token(ctx); j.tokens != nil {
-			if token <= j.tokens[task] {
-				j.fallen = append(j.fallen, fmt.Sprintf("%s on %s: %d after %d", task, name, token, j.tokens[task]))
-			}
-			j.tokens[task] = token
-		}
-		j.mu.Unlock()
-		<-ctx.Done()
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.running[task] = slices.DeleteFunc(j.running[task], func(s string) bool { return s == name })
-		return ctx.Err()
-	}
-}
-
-// counts returns the number of tasks that each replica runs.
-func (j *journal) counts() map[string]int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	counts := make(map[string]int)
-	for _, on := range j.running {
-		for _, r := range on {
-			counts[r]++
+// allRun reports whether exactly the wanted tasks run, each as often as wanted.
+func (f *fleet) allRun() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	wanted := make(map[string]int)
+	for _, t := range f.tasks {
+		wanted[t.Name] = max(t.Instances, 1)
+		if t.Instances < 0 {
+			wanted[t.Name] = 0
 		}
 	}
-	return counts
-}
-
-// started returns the number of starts.
-func (j *journal) started() int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.starts
-}
-
-// cluster is a set of replicas that share a table.
-type cluster struct {
-	t       *testing.T
-	backend replica.Backend
-	bus     *bus
-	journal *journal
-	source  replica.Source
-	members map[string]*replicaProcess
-	log     safeBuffer
-}
-
-type replicaProcess struct {
-	*replica.Replica
-	stop context.CancelFunc
-	done chan error
-}
-
-const testLease = 12 * time.Second
-
-func newCluster(t *testing.T, b replica.Backend, tasks int) *cluster {
-	names := make([]string, tasks)
-	for i := range names {
-		names[i] = fmt.Sprintf("task-%02d", i)
-	}
-	return &cluster{
-		t: t, backend: b, source: replica.Names(names...),
-		bus: &bus{
-			workers: make(map[string]*worker.Worker[string]), hung: make(map[string]bool), away: make(map[string]bool),
-			calls: make(map[string][]time.Time), lost: make(map[string]bool), last: make(map[string]func()),
-			hosts: make(map[string]string),
-		},
-		journal: &journal{running: make(map[string][]string)},
-		members: make(map[string]*replicaProcess),
-	}
-}
-
-// start starts a replica.
-func (c *cluster) start(name string, opts ...replica.Option) {
-	c.t.Helper()
-	opts = append([]replica.Option{
-		replica.WithLogger(slog.New(slog.NewTextHandler(&c.log, nil))), replica.WithName(name), replica.WithLease(testLease, time.Second), replica.WithNetwork(port{bus: c.bus, name: name}),
-		replica.WithLastResort(func(tasks []string) { c.t.Errorf("%s: last resort: %v", name, tasks) }),
-	}, opts...)
-	r, err := replica.New(c.backend, c.source, c.journal.work(name), opts...)
-	require.NoError(c.t, err)
-	ctx, stop := context.WithCancel(context.Background())
-	p := &replicaProcess{Replica: r, stop: stop, done: make(chan error, 1)}
-	go func() { p.done <- r.Run(ctx) }()
-	c.members[name] = p
-}
-
-// end stops a replica and returns the result of Run.
-func (c *cluster) end(name string) error {
-	p := c.members[name]
-	delete(c.members, name)
-	p.stop()
-	return <-p.done
-}
-
-// close stops all replicas.
-func (c *cluster) close() {
-	for _, name := range slices.Sorted(maps.Keys(c.members)) {
-		if err := c.end(name); err != nil && !errors.Is(err, replica.ErrUndrained) {
-			c.t.Errorf("%s: %v", name, err)
+	for task := range f.running {
+		if f.copies(task) != wanted[task] {
+			return false
 		}
 	}
-	require.Empty(c.t, c.journal.twice)
-	require.Empty(c.t, c.journal.fallen)
+	for task, n := range wanted {
+		if f.copies(task) != n {
+			return false
+		}
+	}
+	return true
 }
 
-// eventually waits for at most the given time, in which it looks every tenth of a second.
-func (c *cluster) eventually(within time.Duration, what string, ok func() bool) time.Duration {
-	c.t.Helper()
+// within waits until done, and returns how long that took.
+func (f *fleet) within(limit time.Duration, what string, done func() bool) time.Duration {
+	f.t.Helper()
 	began := time.Now()
-	for !ok() {
-		if time.Since(began) > within {
-			c.t.Fatalf("not within %v: %s; it is %v", within, what, c.journal.counts())
+	for !done() {
+		if time.Since(began) > limit {
+			for name, n := range f.replicas {
+				s := n.Status()
+				if s.Plan != nil {
+					f.t.Logf("plan: %+v %+v", s.Plan.Waiting, s.Plan.Changes)
+				}
+				f.t.Logf("%s: %d leading %v epoch %d leader %q lease %v err %s members %d tasks %+v", name, s.ID, s.Leading, s.Epoch, s.Leader, s.Lease, s.Err, len(s.Members), s.Tasks)
+			}
+			f.t.Fatalf("%s: not within %v; loads %v", what, limit, f.loads())
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(max(time.Millisecond, time.Since(began)/1000))
 		synctest.Wait()
 	}
+	f.neverTwice()
 	return time.Since(began)
 }
 
-// spread waits until the replicas run so many tasks each.
-func (c *cluster) spread(within time.Duration, want map[string]int) time.Duration {
-	c.t.Helper()
-	return c.eventually(within, fmt.Sprint(want), func() bool { return maps.Equal(c.journal.counts(), want) })
+// neverTwice fails if a task has run more often than it may.
+func (f *fleet) neverTwice() {
+	f.t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	require.Empty(f.t, f.twice)
 }
 
-// leader returns the name of the replica that leads; empty if none does.
-func (c *cluster) leader() string {
-	for name, p := range c.members {
-		if p.Status().Leading {
-			return name
-		}
+// settle starts n replicas with tasks, and waits until everything runs, evenly.
+func (f *fleet) settle(n, tasks int) {
+	f.t.Helper()
+	f.want(named(tasks)...)
+	for i := range n {
+		f.join(fmt.Sprintf("r%d", i))
 	}
-	return ""
+	f.within(2*lease, "settle", func() bool { return f.allRun() && f.even() })
+}
+
+// even reports whether the replicas run equally many tasks.
+func (f *fleet) even() bool {
+	loads := f.loads()
+	least, most := 1<<30, 0
+	for name := range f.replicas {
+		least, most = min(least, loads[name]), max(most, loads[name])
+	}
+	return most-least <= 1
 }

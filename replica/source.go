@@ -1,52 +1,35 @@
 package replica
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/internal/backoff"
-	"github.com/f8949c05/orchestrator/internal/loglimit"
 	"github.com/f8949c05/orchestrator/internal/panics"
 )
 
-// Task is a task and its settings.
-type Task struct {
-	Name string
-	// Instances is the number of replicas that run the task at the same time; 0 means 1.
-	Instances int
-	// Handoff is the order of the two halves of a move; see orchestrator.WithHandoff.
-	Handoff orchestrator.Handoff
-	// Requires, MaxPerZone and Weight are as in orchestrator.Task.
-	Requires   []string
-	MaxPerZone int
-	Weight     int64
-	// Content is the input of the task, at most 1 MiB; see worker.Content. It is not
-	// copied: the Source must not change the bytes.
-	Content []byte
-	// Version rises with each new content of the task, and also from before the task
-	// was deleted until it is put again. It is above 0 if there is a content.
-	Version int64
-}
-
-// Source provides the tasks. It calls tell with all tasks, and again whenever they have
-// changed, until ctx ends; then it returns. Only the leader's Source is called, from one
-// goroutine.
+// Source provides the tasks that are wanted. It calls tell with all of them, and again
+// whenever they have changed, until ctx ends; then it returns. It is called from one
+// goroutine, in the process that leads, once in every other candidate, and while the
+// leader's Source does not answer.
 //
-// tell replaces the tasks: one that is no longer among them stops. So an empty list stops
-// all, which the replica logs. It returns an error that wraps orchestrator.ErrInvalid and
-// changes nothing if a task is invalid or appears twice. It does not keep the slice.
+// tell compares the answer with the list in force, which is in the table. Equal rows are
+// one task. A row without a name, with a setting out of range, or of a name with different
+// rows is left out of the comparison: its task stays as it was. If an answer lacks more
+// than half of ten tasks or more, the missing ones stay until every answer of a whole
+// minute has lacked them. tell does not keep the slice, and returns an error only after
+// ctx has ended.
 //
-// If a Source returns before ctx has ended, the replica logs that, keeps the tasks, and
-// calls the Source again after a pause. It does so after a panic, too. Until its first
-// call of tell nothing starts and nothing stops. If a Source does not return when ctx ends,
-// the replica logs that, and does not wait: the Source may then be called again while the
-// former call is under way, whose tell changes nothing.
+// If a Source returns before ctx has ended, or panics, it is called again after a pause. A
+// Source that does not return when ctx ends is named in the log, and not waited for. An
+// error of the first call that wraps ErrInvalid ends [Replica.Run].
 type Source func(ctx context.Context, tell func([]Task) error) error
 
 // Names is a Source of tasks that never change.
@@ -56,34 +39,36 @@ func Names(names ...string) Source {
 		tasks[i].Name = name
 	}
 	return func(ctx context.Context, tell func([]Task) error) error {
-		if err := tell(tasks); err != nil {
-			return err
-		}
+		err := tell(tasks)
 		<-ctx.Done()
-		return nil
+		return err
 	}
 }
 
-// Poll is a Source that calls f at once and then with the given interval, which must be
-// positive. After an error of f it ends, so that the replica logs the error, keeps the
-// tasks, and calls it again after a pause. When its context ends, it returns nil.
-func Poll(interval time.Duration, f func(context.Context) ([]Task, error)) Source {
+// Poll is a Source that calls f at once and then at the given interval. It returns the
+// error of f, so that the replica logs it and calls the Source again after a pause. A call
+// of f that lasts longer than a lease counts as a failure until it returns. If every is not
+// above 0, or f is nil, Poll returns nil, which is an error of [New].
+func Poll(every time.Duration, f func(context.Context) ([]Task, error)) Source {
+	if every <= 0 || f == nil {
+		return nil
+	}
 	return func(ctx context.Context, tell func([]Task) error) error {
-		if interval <= 0 {
-			return fmt.Errorf("poll: %w: the interval is %v: must be above 0", orchestrator.ErrInvalid, interval)
-		}
-		ticker := time.NewTicker(interval)
-		defer ticker.Stop()
+		ticks := time.Tick(every)
+		called, _ := ctx.Value(pollKey{}).(func())
 		for ctx.Err() == nil {
+			if called != nil {
+				called()
+			}
 			tasks, err := f(ctx)
 			if err == nil {
 				err = tell(tasks)
 			}
-			if err != nil && ctx.Err() == nil {
+			if err != nil {
 				return err
 			}
 			select {
-			case <-ticker.C:
+			case <-ticks:
 			case <-ctx.Done():
 			}
 		}
@@ -91,134 +76,244 @@ func Poll(interval time.Duration, f func(context.Context) ([]Task, error)) Sourc
 	}
 }
 
-// maxContent bounds the content of a task, so that a message holds several.
-const maxContent = 1 << 20
+// pollKey is the key of the function with which Poll says that a call begins.
+type pollKey struct{}
 
-// contents has the contents of the tasks, and implements grpc.RevisedContents.
-type contents struct {
-	mu       sync.Mutex
-	tasks    map[string]content
-	revision int64 // rises with each replacement
+var (
+	errReturned = errors.New("it returned before its context ended: return when ctx ends, or use Names or Poll")
+	errSlow     = errors.New("it has not answered for a lease")
+)
+
+// sourceRunner calls a Source while it is wanted.
+type sourceRunner struct {
+	r      *Replica
+	source Source
+	lease  time.Duration
+
+	mu      sync.Mutex
+	cancel  context.CancelFunc // nil: it does not run
+	life    uint64             // of the present run; earlier ones change nothing
+	answers uint64             // since the run began
+	last    []Task
+	failing time.Time // since when; zero: it is not
+	invalid error     // that ends Run
+	tried   bool      // the call at the start was answered
+	told    bool      // errReturned was logged
 }
 
-type content struct {
-	bytes   []byte
-	version int64
-}
-
-// Content returns the content of a task.
-func (c *contents) Content(task string) (bytes []byte, version int64, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	found, ok := c.tasks[task]
-	return found.bytes, found.version, ok
-}
-
-// Revision returns a number that rises with each new content.
-func (c *contents) Revision() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.revision + 1
-}
-
-// replace replaces all tasks, here and at o, or returns an error and changes nothing. It
-// returns the former number of tasks. Meanwhile Content waits, so that no task starts
-// without its content.
-func (c *contents) replace(tasks []Task, o tasksOf) (before int, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	next := make(map[string]content, len(tasks))
-	expected := make([]orchestrator.Task[string], len(tasks))
-	for i, t := range tasks {
-		former := c.tasks[t.Name]
-		switch {
-		case t.Name == "" || len(t.Name) > maxText:
-			return 0, fmt.Errorf("task %.100q: %w: its name has %d bytes: must have from 1 to %d", t.Name, orchestrator.ErrInvalid, len(t.Name), maxText)
-		case len(t.Content) > maxContent:
-			return 0, fmt.Errorf("task %q: %w: content has %d bytes: at most %d", t.Name, orchestrator.ErrInvalid, len(t.Content), maxContent)
-		case t.Version < 0, len(t.Content) > 0 && t.Version == 0:
-			return 0, fmt.Errorf("task %q: %w: content has version %d: must be above 0", t.Name, orchestrator.ErrInvalid, t.Version)
-		case t.Version < former.version, t.Version == former.version && !bytes.Equal(t.Content, former.bytes):
-			return 0, fmt.Errorf("task %q: %w: new content has version %d, the former %d: must be higher", t.Name, orchestrator.ErrInvalid, t.Version, former.version)
-		}
-		next[t.Name] = content{t.Content, t.Version}
-		expected[i] = orchestrator.Task[string]{
-			Name: t.Name, Instances: t.Instances, Handoff: t.Handoff,
-			Requires: t.Requires, MaxPerZone: t.MaxPerZone, Weight: t.Weight,
-		}
+// run starts the Source, or stops it.
+func (s *sourceRunner) run(ctx context.Context, wanted bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case wanted && s.cancel == nil:
+		ctx, s.cancel = context.WithCancel(ctx)
+		go s.feed(ctx, s.life)
+	case !wanted && s.cancel != nil:
+		s.cancel()
+		s.cancel, s.answers, s.last, s.failing = nil, 0, nil, time.Time{}
+		s.life++
 	}
-	if err := o.UpdateTasks(expected); err != nil {
-		return 0, err
-	}
-	before = len(c.tasks)
-	c.tasks = next
-	c.revision++
-	return before, nil
 }
 
-// tasksOf is what a leader passes the tasks to.
-type tasksOf interface {
-	UpdateTasks(tasks []orchestrator.Task[string]) error
-}
-
-// invalidTasks is the error of a call of tell. It was logged.
-type invalidTasks struct{ err error }
-
-func (e *invalidTasks) Error() string { return e.err.Error() }
-func (e *invalidTasks) Unwrap() error { return e.err }
-
-// feed calls the source until ctx ends, and passes its tasks on. told is called after
-// each answer.
-func feed(ctx context.Context, source Source, c *contents, o tasksOf, log *slog.Logger, longest time.Duration, told func()) {
-	failed, refused := loglimit.Limiter{Every: 10 * time.Second}, loglimit.Limiter{Every: 10 * time.Second}
-	first := true // what an earlier leader was told is unknown
-	tell := func(tasks []Task) error {
-		before, err := c.replace(tasks, o)
-		if err != nil {
-			if omitted, ok := refused.Take(time.Now(), ""); ok {
-				log.Error("source told invalid tasks: all tasks stay as they are until it tells valid ones", "err", err, loglimit.Omitted(omitted))
-			}
-			return &invalidTasks{err}
+// feed calls the Source until ctx ends.
+func (s *sourceRunner) feed(ctx context.Context, life uint64) {
+	done := make(chan struct{})
+	defer close(done)
+	context.AfterFunc(ctx, func() {
+		select {
+		case <-done:
+		case <-time.After(s.lease):
+			s.r.log.Error("source has not returned, it must watch its context")
 		}
-		mended, valid := failed.Reset(), refused.Reset()
-		if mended || valid {
-			log.Info("source succeeds again", "tasks", len(tasks))
+	})
+	retry := backoff.Backoff{First: 100 * time.Millisecond, Longest: s.lease}
+	slow := time.AfterFunc(s.lease, func() { s.fail(errSlow, life) })
+	defer slow.Stop()
+	defer func() {
+		if ctx.Err() == nil { // the Source has ended the goroutine
+			s.fail(errReturned, life)
+			time.AfterFunc(s.lease/4, func() { s.feed(ctx, life) })
 		}
-		if len(tasks) == 0 && (before > 0 || first) {
-			log.Warn("source told an empty list: all tasks stop", "before", before)
-		}
-		first = false
-		told()
-		return nil
-	}
-	retry := backoff.Backoff{First: 100 * time.Millisecond, Longest: longest}
+	}()
 	for ctx.Err() == nil {
+		slow.Reset(s.lease)
 		began := time.Now()
-		err := call(ctx, source, tell)
-		if ctx.Err() != nil {
-			return
+		err := s.call(context.WithValue(ctx, pollKey{}, func() { slow.Reset(s.lease) }), slow, life)
+		if ctx.Err() == nil {
+			s.fail(err, life)
 		}
-		if _, logged := errors.AsType[*invalidTasks](err); !logged {
-			if omitted, ok := failed.Take(time.Now(), ""); ok {
-				log.Error("source of the tasks failed: they stay as they are, and it is called again", "err", err, loglimit.Omitted(omitted))
-			}
-		}
-		if time.Since(began) > longest {
+		if time.Since(began) > s.lease {
 			retry.Reset()
 		}
 		retry.Wait(ctx)
 	}
 }
 
-// call calls the source. A panic is an error.
-func call(ctx context.Context, source Source, tell func([]Task) error) (err error) {
+// call calls the Source once. An answer stops slow.
+func (s *sourceRunner) call(ctx context.Context, slow *time.Timer, life uint64) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = panics.Error(p)
 		}
 	}()
-	if err := source(ctx, tell); err != nil {
-		return err
+	err = s.source(ctx, func(tasks []Task) error {
+		slow.Stop()
+		return s.tell(ctx, tasks, life)
+	})
+	return cmp.Or(err, errReturned)
+}
+
+// tell records an answer.
+func (s *sourceRunner) tell(ctx context.Context, tasks []Task, life uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if life != s.life || ctx.Err() != nil {
+		return context.Canceled
 	}
-	return errors.New("source returned before its context ended")
+	s.answers++
+	s.last, s.failing, s.tried = slices.Clone(tasks), time.Time{}, true
+	s.r.wake()
+	return nil
+}
+
+// fail records that the Source has returned, or takes too long.
+func (s *sourceRunner) fail(err error, life uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if life != s.life {
+		return
+	}
+	if s.failing.IsZero() {
+		s.failing = time.Now()
+	}
+	if !s.tried && errors.Is(err, ErrInvalid) {
+		s.invalid = fmt.Errorf("source: %w", err)
+	} else if !s.told || !errors.Is(err, errReturned) {
+		s.r.warn("source failed, tasks stay as they are", "err", err)
+	}
+	s.told = s.told || errors.Is(err, errReturned)
+	s.r.wake()
+}
+
+// answered reports whether the Source runs, has answered, and has not been failing for two
+// leases since.
+func (s *sourceRunner) answered(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cancel != nil && s.answers > 0 && (s.failing.IsZero() || now.Sub(s.failing) < 2*s.lease)
+}
+
+// state returns the last answer and its number, whether the Source has answered once in this
+// process, and the error that ends Run.
+func (s *sourceRunner) state() (tasks []Task, n uint64, tried bool, invalid error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last, s.answers, s.tried, s.invalid
+}
+
+// The brake: an answer that lacks more than half of a list of brakeFrom tasks or more
+// deletes each of them only when every answer of brakeTime has lacked it.
+const (
+	brakeFrom = 10
+	brakeTime = time.Minute
+)
+
+// list compares the answers of a Source with the list in force. It makes no call.
+type list struct {
+	bad map[string]string // name → reason, of the last answer
+	// lacking has the tasks that the brake keeps, and since when every answer lacks them.
+	lacking map[string]time.Time
+}
+
+// compare returns the list in force after an answer. The Generation of a task stays.
+func (l *list) compare(inForce map[string]Task, answer []Task, now time.Time) map[string]Task {
+	goal, lacked := l.check(answer), l.lacking
+	var missing []string
+	for name, was := range inForce {
+		t, ok := goal[name]
+		switch {
+		case ok:
+			t.Generation = was.Generation
+			goal[name] = t
+		case l.bad[name] != "":
+			goal[name] = was
+		default:
+			missing = append(missing, name)
+		}
+	}
+	l.lacking = make(map[string]time.Time)
+	if len(inForce) < brakeFrom || 2*len(missing) <= len(inForce) {
+		return goal
+	}
+	for _, name := range missing {
+		since, ok := lacked[name]
+		if !ok {
+			since = now
+		}
+		if now.Sub(since) < brakeTime {
+			goal[name], l.lacking[name] = inForce[name], since
+		}
+	}
+	return goal
+}
+
+// isDue reports whether the brake ends for a task.
+func (l *list) isDue(now time.Time) bool {
+	for _, since := range l.lacking {
+		if now.Sub(since) >= brakeTime {
+			return true
+		}
+	}
+	return false
+}
+
+// check returns the rows that count, by name, and records the others. Equal rows are one
+// task. Rows of one name that differ are all bad.
+func (l *list) check(answer []Task) map[string]Task {
+	rows := make(map[string]Task, len(answer))
+	l.bad = make(map[string]string)
+	for _, t := range answer {
+		t.Generation = 0
+		why := t.problem()
+		if was, ok := rows[t.Name]; ok && why == "" && !sameTask(was, t) {
+			why = "rows of this name differ"
+		}
+		if why != "" {
+			l.bad[t.Name] = why
+		} else {
+			rows[t.Name] = t
+		}
+	}
+	maps.DeleteFunc(rows, func(name string, _ Task) bool { return l.bad[name] != "" })
+	return rows
+}
+
+// problem returns why a row cannot be a task, or "".
+func (t *Task) problem() string {
+	settings := t.settings()
+	settings.Instances = max(t.Instances, 0)
+	switch {
+	case t.Name == "":
+		return "it has no name"
+	case len(t.Name) > maxText:
+		return fmt.Sprintf("its name has %d bytes: at most %d", len(t.Name), maxText)
+	case t.Instances < -1:
+		return fmt.Sprintf("instances is %d: must be at least -1", t.Instances)
+	}
+	if err := settings.Check(); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// settings returns the settings for the orchestrator.
+func (t *Task) settings() orchestrator.TaskSettings {
+	return orchestrator.TaskSettings{
+		Instances: t.Instances, Handoff: t.Handoff, Requires: t.Requires, MaxPerZone: t.MaxPerZone, Weight: t.Weight,
+	}
+}
+
+func sameTask(a, b Task) bool {
+	return a.Input == b.Input && a.Generation == b.Generation && (a.Instances < 0) == (b.Instances < 0) && a.settings().Equal(b.settings())
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/examples/internal/stage"
 )

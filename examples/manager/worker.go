@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/examples/internal/stage"
 	"github.com/f8949c05/orchestrator/worker"

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -16,7 +18,7 @@ import (
 // fleet is the processes of the replicas. All of them report through one pipe, so that
 // the reports are read in the order in which they were written.
 type fleet struct {
-	backend   string // the words of a role after the lease
+	url       string // of the table
 	lease     time.Duration
 	stderr    io.Writer
 	pipe      *os.File // the standard output of all processes
@@ -30,15 +32,12 @@ type timedReport struct {
 	at   time.Time
 }
 
-func newFleet(backend string, lease time.Duration, stderr io.Writer) (*fleet, error) {
+func newFleet(url string, lease time.Duration, stderr io.Writer) (*fleet, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	f := &fleet{
-		backend: backend, lease: lease, stderr: stderr, pipe: write,
-		reports: make(chan timedReport, 1024), processes: make(map[string]*stage.Process),
-	}
+	f := &fleet{url: url, lease: lease, stderr: stderr, pipe: write, reports: make(chan timedReport, 1024), processes: make(map[string]*stage.Process)}
 	go func() {
 		defer close(f.reports)
 		for in := bufio.NewScanner(read); in.Scan(); {
@@ -52,7 +51,7 @@ func newFleet(backend string, lease time.Duration, stderr io.Writer) (*fleet, er
 // start starts a replica. Its end becomes a report after its last one.
 func (f *fleet) start(ctx context.Context, name string) (*stage.Process, error) {
 	// The processes end with close, also after an interrupt.
-	p, err := stage.Start(context.WithoutCancel(ctx), fmt.Sprintf("%s %v %s", name, f.lease, f.backend), f.lease, f.pipe, f.stderr)
+	p, err := stage.Start(context.WithoutCancel(ctx), fmt.Sprint(name, " ", f.lease, " ", f.url), f.lease, f.pipe, f.stderr)
 	if err != nil {
 		return nil, err
 	}

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 // The journal: what the replicas report, and whether a task ever ran twice.
@@ -6,8 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -28,6 +28,7 @@ type journal struct {
 	// frozen is the replica that cannot run, because its process was stopped.
 	frozen string
 	leader string
+	gone   map[string]bool // replicas whose process has ended
 
 	moves int
 	late  int // steps of former owners, of which the tokens tell that they came too late
@@ -52,7 +53,7 @@ type act struct {
 }
 
 func newJournal(tasks []string) *journal {
-	j := &journal{tasks: make(map[string]*entry)}
+	j := &journal{tasks: make(map[string]*entry), gone: make(map[string]bool)}
 	for _, task := range tasks {
 		j.tasks[task] = &entry{}
 	}
@@ -68,42 +69,35 @@ func (j *journal) begin() {
 // observe records a report that was received at a time. It returns an error if a task
 // runs twice.
 func (j *journal) observe(line string, at time.Time) error {
-	words := strings.Fields(line)
-	if len(words) != 4 {
-		return fmt.Errorf("unknown report %q", line)
-	}
-	name, does, task := words[0], deed(words[1]), words[2]
-	switch does {
-	case leads:
-		j.leader = name
-		return nil
-	case ends:
-		j.ended(name)
-		return nil
-	}
-	token, err := strconv.ParseUint(words[3], 10, 64)
-	e, known := j.tasks[task]
-	if err != nil || !known {
-		return fmt.Errorf("unknown report %q", line)
-	}
-	if does == starts {
-		return j.started(task, e, name, token, at)
-	}
-	owner := token == e.token && name == e.last
+	var (
+		name, task string
+		does       deed
+		token      uint64
+	)
+	_, err := fmt.Sscan(line, &name, &does, &task, &token)
+	e := j.tasks[task]
 	switch {
-	case owner:
+	case err != nil || e == nil && does != leads && does != ends:
+		return fmt.Errorf("unknown report %q", line)
+	case does == leads:
+		j.leader = name
+	case does == ends:
+		j.ended(name)
+	case does == starts:
+		return j.started(task, e, name, token, at)
+	case token == e.token && name == e.last:
 		e.active = at
 		if does == stops {
 			e.on = ""
 			j.stopped[task] = true
 		}
-	case does == works && !e.late:
+	case does == works && e.late:
+		return fmt.Errorf("%s runs twice: on %s, and again on %s", task, e.last, name)
+	case does == works:
 		// A process that is frozen just before a step does it when it continues. No lease
 		// prevents that. A store that compares tokens refuses it, as this one does.
 		e.late = true
 		j.late++
-	case does == works:
-		return fmt.Errorf("%s runs twice: on %s, and again on %s", task, e.last, name)
 	}
 	return nil
 }
@@ -130,11 +124,9 @@ func (j *journal) started(task string, e *entry, name string, token uint64, at t
 
 // ended records that a process has ended, and runs nothing any more.
 func (j *journal) ended(name string) {
-	for task, e := range j.tasks {
-		if e.on == name {
-			e.on = ""
-			j.stopped[task] = true
-		}
+	for _, task := range j.runs(name) {
+		j.tasks[task].on = ""
+		j.stopped[task] = true
 	}
 	if j.leader == name {
 		j.leader = ""
@@ -142,9 +134,10 @@ func (j *journal) ended(name string) {
 	if j.frozen == name {
 		j.frozen = ""
 	}
+	j.gone[name] = true
 }
 
-// runs returns the tasks that a replica runs, sorted.
+// runs returns the tasks that a replica runs, sorted; with "" those that no replica runs.
 func (j *journal) runs(name string) []string {
 	var all []string
 	for _, task := range slices.Sorted(maps.Keys(j.tasks)) {
@@ -154,6 +147,9 @@ func (j *journal) runs(name string) []string {
 	}
 	return all
 }
+
+// idle reports whether no task runs.
+func (j *journal) idle() bool { return len(j.runs("")) == len(j.tasks) }
 
 // even reports whether all tasks run, evenly spread over the replicas.
 func (j *journal) even(replicas []string) bool {

@@ -1,3 +1,5 @@
+//go:build unix
+
 // Replicas shows equal processes that share tasks, and what becomes of the tasks when one
 // of the processes joins, is killed, leaves, loses its store or is frozen.
 //
@@ -25,14 +27,15 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator/examples/internal/stage"
+	"github.com/f8949c05/orchestrator/replica/memory"
 )
 
 func main() {
 	if role := stage.Role(); role != "" {
 		stage.Main("replicas", func(leave context.Context) error { return replicaMain(leave, role) })
 	}
-	kind := flag.String("backend", backendMemory, "where the replicas share their table: "+backends)
-	url := flag.String("url", "", "of the database, for "+backendPostgres)
+	backend := flag.String("backend", "memory", "where the replicas share their table: memory or postgres")
+	url := flag.String("url", "", "of the database, for postgres")
 	lease := flag.Duration("lease", 3*time.Second, "of the replicas, short to keep the story short: the library's default is 15s")
 	flag.Parse()
 	stage.Main("replicas", func(ctx context.Context) error {
@@ -42,36 +45,36 @@ func main() {
 		if *lease < time.Second {
 			return fmt.Errorf("-lease is %v: must be 1s or more", *lease)
 		}
-		return run(ctx, *kind, *url, *lease, os.Stdout, os.Stderr)
+		return run(ctx, *backend, *url, *lease, os.Stdout, os.Stderr)
 	})
 }
 
 // run tells the story with replicas on a backend. It ends all its processes.
-func run(ctx context.Context, kind, url string, lease time.Duration, stdout, stderr io.Writer) (err error) {
-	s := &story{log: stage.NewLog(stdout), journal: newJournal(tasks), lease: lease}
+func run(ctx context.Context, backend, url string, lease time.Duration, stdout, stderr io.Writer) error {
+	s := &story{ctx: ctx, log: stage.NewLog(stdout), journal: newJournal(tasks), lease: lease}
 	s.log.Title("%d tasks for equal processes, with leases of %v", len(tasks), lease)
-	switch kind {
-	case backendMemory:
-		s.table = newTable()
-		server, err := stage.Serve(stage.Loopback, s.table)
+	switch {
+	case backend == "memory":
+		s.table = memory.New()
+		serving, err := stage.Serve(stage.Loopback, server{s.table})
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, server.Close()) }()
-		url = server.URL
-		s.log.Say("the table of the replicas is in memory, at %s", url)
-	case backendPostgres:
-		if url == "" {
-			return errors.New("-backend postgres needs a -url")
-		}
-		s.log.Say("the table of the replicas is in PostgreSQL")
+		defer func() { _ = serving.Close() }() // the story has ended
+		url = serving.URL
+		s.say("the table of the replicas is in memory, at %s", url)
+	case backend != "postgres":
+		return fmt.Errorf("unknown backend %q: want memory or postgres", backend)
+	case url == "":
+		return errors.New("-backend postgres needs a -url")
 	default:
-		return fmt.Errorf("unknown backend %q: want %s", kind, backends)
+		s.say("the table of the replicas is in PostgreSQL; if it is new, no replica leads for one lease")
 	}
-	s.fleet, err = newFleet(kind+" "+url, lease, stderr)
+	fleet, err := newFleet(url, lease, stderr)
 	if err != nil {
 		return err
 	}
-	defer s.fleet.close()
-	return s.tell(ctx)
+	defer fleet.close()
+	s.fleet = fleet
+	return s.tell()
 }

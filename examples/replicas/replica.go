@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 // A replica: this program in a process of its own.
@@ -5,76 +7,51 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/examples/internal/stage"
 	"github.com/f8949c05/orchestrator/replica"
 	"github.com/f8949c05/orchestrator/replica/postgres"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-const (
-	// exitExpired is the exit code of a replica whose tasks have outlived its lease.
-	exitExpired = 3
-	// stepEvery is the time between two steps of a task.
-	stepEvery = 100 * time.Millisecond
-)
-
-// The backends, and how messages list them.
-const (
-	backendMemory   = "memory"
-	backendPostgres = "postgres"
-	backends        = backendMemory + " or " + backendPostgres
-)
+// stepEvery is the time between two steps of a task.
+const stepEvery = 100 * time.Millisecond
 
 // tasks has the names of the tasks. They are feeds to poll, say.
 var tasks = strings.Fields("api auth blog cart chat docs feed home jobs mail news shop")
 
 // replicaMain runs a replica until leave ends, and reports what it does on the standard
-// output. Its role has four words: its name and lease, the backend and its address.
+// output. Its role has three words: its name and lease, and the URL of the table.
 func replicaMain(leave context.Context, role string) error {
-	words := strings.SplitN(role, " ", 4)
-	name := words[0]
+	words := strings.SplitN(role, " ", 3)
+	name, url := words[0], words[2]
 	lease, err := time.ParseDuration(words[1])
 	if err != nil {
 		return err
 	}
 	context.AfterFunc(stage.Child(), func() { os.Exit(1) }) // without the story nothing is left to show
-	backend, disconnect, err := connect(leave, words[2], words[3])
-	if err != nil {
-		return err
-	}
-	defer disconnect()
-	r, err := replica.New(backend, replica.Names(tasks...), poll(name),
-		replica.WithName(name), replica.WithLease(lease, lease/10),
-		replica.WithLastResort(func([]string) { os.Exit(exitExpired) })) // the default would also log
-	if err != nil {
-		return err
-	}
-	reporting, stop := context.WithCancel(context.WithoutCancel(leave))
-	defer stop()
-	go reportLeading(reporting, name, r)
-	return r.Run(leave)
-}
-
-// connect returns the backend of a kind at an address, and what ends its connections.
-func connect(ctx context.Context, kind, address string) (b replica.Backend, disconnect func(), err error) {
-	switch kind {
-	case backendMemory:
-		c := newTableClient(address)
-		return c, c.client.CloseIdleConnections, nil
-	case backendPostgres:
-		pool, err := pgxpool.New(ctx, address)
+	var table replica.Backend = remote(url)
+	if !strings.HasPrefix(url, "http:") {
+		pool, err := pgxpool.New(leave, url)
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
-		return postgres.New(pool, "examples/replicas"), pool.Close, nil
+		table = postgres.New(pool, "examples/replicas")
 	}
-	return nil, nil, fmt.Errorf("unknown backend %q", kind)
+	leading := func(*orchestrator.Orchestrator[replica.WorkerID, string]) (stop func()) {
+		report(name, leads, "-", 0)
+		return nil
+	}
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // the story says what happens
+	return replica.Run(leave, table, replica.Names(tasks...), poll(name),
+		replica.WithName(name), replica.WithLease(lease, lease/10), replica.WithLeading(leading))
 }
 
 // poll returns the function of every task. It does a step of work now and then, and
@@ -97,23 +74,6 @@ func poll(name string) func(ctx context.Context, task string) error {
 			if worker.Check(ctx) == nil {
 				report(name, works, task, token)
 			}
-		}
-	}
-}
-
-// reportLeading reports each election that the replica wins, until ctx ends.
-func reportLeading(ctx context.Context, name string, r *replica.Replica) {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for led := uint64(0); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if s := r.Status(); s.Leading && s.Epoch > led {
-			led = s.Epoch
-			report(name, leads, "-", led)
 		}
 	}
 }

@@ -1,112 +1,116 @@
+//go:build unix
+
 package main
 
-// The table of the replicas behind HTTP: for each Sync a POST, with an Update as JSON that
-// a View answers.
+// The table of the replicas behind HTTP: for each call a POST, in the encoding of package
+// gob, which keeps every byte of a name.
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
-	"sync/atomic"
+	"slices"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/replica"
 	"github.com/f8949c05/orchestrator/replica/memory"
 )
 
-const (
-	maxUpdate = 1 << 20
-	maxView   = 16 << 20
-)
+// known has the errors that a replica must recognize.
+var known = []error{replica.ErrEvicted, orchestrator.ErrRejected, orchestrator.ErrInvalid}
 
-// The errors that a replica must recognize, by the status that stands for each.
-var statuses = map[int]error{
-	http.StatusBadRequest: orchestrator.ErrInvalid,
-	http.StatusConflict:   replica.ErrForeign,
-	http.StatusGone:       replica.ErrRetired,
+// answer is what a call returns.
+type answer struct {
+	View  replica.View
+	Err   string // empty: none
+	Known int    // the index in known of the error that Err wraps; -1: none
 }
 
-// table serves a backend.
-type table struct {
-	backend replica.Backend
-	away    atomic.Bool // every call is cut off
-}
+// server serves a table.
+type server struct{ *memory.Table }
 
-func newTable() *table { return &table{backend: memory.New()} }
-
-// ServeHTTP carries out a Sync.
-func (t *table) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if t.away.Load() {
-		panic(http.ErrAbortHandler) //nolint:forbidigo // so net/http closes the connection
-	}
+// ServeHTTP makes one call. The body has its arguments as an Update, of which Read and Wait
+// use only the Query.
+func (s server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var u replica.Update
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxUpdate)).Decode(&u); err != nil {
+	err := gob.NewDecoder(http.MaxBytesReader(w, r.Body, 4*replica.MaxBatchBytes)).Decode(&u)
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	v, err := t.backend.Sync(r.Context(), u)
-	if err != nil {
-		status := http.StatusInternalServerError
-		for s, known := range statuses {
-			if errors.Is(err, known) {
-				status = s
-			}
-		}
-		http.Error(w, err.Error(), status)
+	var a answer
+	switch r.URL.Path {
+	case "/sync":
+		a.View, err = s.Sync(r.Context(), u)
+	case "/read":
+		a.View, err = s.Read(r.Context(), u.Query)
+	case "/wait":
+		err = s.Wait(r.Context(), u.Query)
+	default:
+		http.NotFound(w, r)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // fails if the client has gone
+	if err != nil {
+		a.Err, a.Known = err.Error(), slices.IndexFunc(known, func(k error) bool { return errors.Is(err, k) })
+	}
+	_ = gob.NewEncoder(w).Encode(a) // fails if the client has gone
 }
 
-// tableClient is a [replica.Backend] that calls a table.
-type tableClient struct {
-	url    string
-	client *http.Client
-}
+// remote is a table that a server serves at a URL.
+type remote string
 
-var _ replica.Backend = (*tableClient)(nil)
-
-func newTableClient(url string) *tableClient {
-	return &tableClient{url: url, client: &http.Client{Transport: &http.Transport{}}}
-}
+var _ interface {
+	replica.Backend
+	replica.Waiter
+} = remote("")
 
 // Sync implements [replica.Backend].
-func (c *tableClient) Sync(ctx context.Context, u replica.Update) (v replica.View, err error) {
-	if err := u.Check(); err != nil { // JSON would repair text that is not UTF-8
-		return replica.View{}, fmt.Errorf("sync: %w", err)
+func (r remote) Sync(ctx context.Context, u replica.Update) (replica.View, error) {
+	return r.call(ctx, "/sync", u)
+}
+
+// Read implements [replica.Backend].
+func (r remote) Read(ctx context.Context, q replica.Query) (replica.View, error) {
+	return r.call(ctx, "/read", replica.Update{Query: q})
+}
+
+// Wait implements [replica.Waiter].
+func (r remote) Wait(ctx context.Context, q replica.Query) error {
+	_, err := r.call(ctx, "/wait", replica.Update{Query: q})
+	return err
+}
+
+func (r remote) call(ctx context.Context, path string, u replica.Update) (replica.View, error) {
+	var body bytes.Buffer
+	if err := gob.NewEncoder(&body).Encode(u); err != nil {
+		return replica.View{}, err
 	}
-	body, err := json.Marshal(u)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, string(r)+path, &body)
 	if err != nil {
-		return replica.View{}, fmt.Errorf("sync: %w", err)
+		return replica.View{}, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return replica.View{}, fmt.Errorf("sync: %w", err)
-	}
-	resp, err := c.client.Do(req)
-	if err != nil {
-		return replica.View{}, fmt.Errorf("sync: %w", err)
+		return replica.View{}, err
 	}
 	defer func() { _ = resp.Body.Close() }() // it was only read
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxView))
+	text, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return replica.View{}, fmt.Errorf("sync: %w", err)
+		return replica.View{}, err
 	}
-	if resp.StatusCode != http.StatusOK {
-		text := strings.TrimSpace(string(answer))
-		if known, ok := statuses[resp.StatusCode]; ok {
-			return replica.View{}, fmt.Errorf("sync: %w: the table answers %q", known, text)
-		}
-		return replica.View{}, fmt.Errorf("sync: the table answers %s: %q", resp.Status, text)
+	var a answer
+	if err := gob.NewDecoder(bytes.NewReader(text)).Decode(&a); err != nil {
+		return replica.View{}, fmt.Errorf("the table answers %s: %w", resp.Status, err)
 	}
-	if err := json.Unmarshal(answer, &v); err != nil {
-		return replica.View{}, fmt.Errorf("sync: %w", err)
+	switch {
+	case a.Err == "":
+		return a.View, nil
+	case a.Known < 0:
+		return replica.View{}, errors.New(a.Err)
 	}
-	return v, nil
+	return replica.View{}, fmt.Errorf("%w: the table answers %q", known[a.Known], a.Err)
 }

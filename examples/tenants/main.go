@@ -7,7 +7,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
+	"log"
 	"os"
 	"os/signal"
 	"syscall"
@@ -19,26 +19,19 @@ import (
 )
 
 func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "tenants:", err)
-		os.Exit(1)
-	}
-}
-
-func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
-		return err
+		log.Fatal(err)
 	}
-	defer pool.Close()
-	table := postgres.New(pool, "pollers")
 	tenants := postgres.Query(pool, "select id from tenants where active")
-	return replica.Run(ctx, table, tenants, poll, replica.WithPlaintext(), replica.WithLogger(slog.Default()))
+	if err := replica.Run(ctx, postgres.New(pool, "pollers"), tenants, poll); err != nil {
+		log.Fatal(err)
+	}
 }
 
-// poll is called for each tenant of this replica, and again if it fails.
+// poll is called for each tenant of this replica, and again if it returns before ctx ends.
 func poll(ctx context.Context, tenant string) error {
 	fmt.Println("polling", tenant)
 	<-ctx.Done() // poll until then

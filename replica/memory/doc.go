@@ -1,3 +1,3 @@
-// Package memory is a table of replicas in memory, for tests and for several replicas in one
-// process. It keeps every clause of [replica.Backend], and is lost with its process.
+// Package memory is a table for replicas in one process, for tests and examples. It loses,
+// delays and repeats calls, and its records can be set back, lost or replaced by garbage.
 package memory

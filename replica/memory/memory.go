@@ -1,160 +1,308 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/f8949c05/orchestrator/replica"
 )
 
-// Table is a [replica.Backend] and a [replica.Waiter] in memory. It is lost with its
-// process. It is safe for concurrent use.
+// Table is a replica.Backend in memory. It is confirmed from the start. Its methods may be
+// called from any number of goroutines.
 type Table struct {
+	piecewise bool
+
 	mu      sync.Mutex
-	stored  contents
-	changed chan struct{} // closed with the next change that others should see soon
+	now     state
+	changed chan struct{} // closed with the next change that others must read
+	woke    uint64        // revision of the last one
+	faults  func(replica.Update) Fault
 }
 
-// contents is what a table stores.
-type contents struct {
-	server        string
-	confirmed     bool
-	epoch, leader uint64
-	longest       time.Duration
-	members       map[uint64]record
+// state is all that a table stores. Every change has a revision.
+type state struct {
+	Records
+	server                  string
+	confirmed, listed       bool
+	leader, batch, revision uint64
+	drains, holds, restarts map[string]replica.Ask
 }
 
-type record struct {
-	member  replica.Member
-	retired bool
-}
+var errTorn = errors.New("the table was replaced during the call")
 
-var (
-	_ replica.Backend = (*Table)(nil)
-	_ replica.Waiter  = (*Table)(nil)
-)
-
-// New returns an empty table.
+// New returns an empty table that writes a batch in one step (O4).
 func New() *Table {
-	return &Table{changed: make(chan struct{}), stored: contents{server: rand.Text(), members: make(map[uint64]record)}}
+	t := &Table{changed: make(chan struct{}), now: empty()}
+	t.now.confirmed = true
+	return t
 }
 
-// Sync implements [replica.Backend].
-func (t *Table) Sync(ctx context.Context, u replica.Update) (replica.View, error) {
-	if err := ctx.Err(); err != nil {
-		return replica.View{}, fmt.Errorf("sync: %w", context.Cause(ctx))
-	}
-	if err := u.Check(); err != nil {
-		return replica.View{}, fmt.Errorf("sync: %w", err)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	news, err := t.stored.apply(u)
-	if err != nil {
-		return replica.View{}, fmt.Errorf("sync: %w", err)
-	}
-	if news {
-		close(t.changed)
-		t.changed = make(chan struct{})
-	}
-	return t.stored.view(), nil
+// NewPiecewise returns an empty table that writes and reads one record at a time (O5).
+func NewPiecewise() *Table {
+	t := New()
+	t.piecewise = true
+	return t
 }
 
-// apply carries out u, and reports whether others should see the result soon.
-func (c *contents) apply(u replica.Update) (news bool, err error) {
-	self := u.Self
-	before, known := c.members[self.ID]
-	if before.retired {
-		return false, replica.ErrRetired
+// Traits is that of replica.Describer.
+func (t *Table) Traits() replica.Traits { return replica.Traits{Piecewise: t.piecewise} }
+
+func empty() state {
+	return state{
+		Records: Records{Members: make(map[uint64]*Member), Tasks: make(map[string]replica.Task)},
+		server:  rand.Text(), drains: make(map[string]replica.Ask), holds: make(map[string]replica.Ask), restarts: make(map[string]replica.Ask),
 	}
-	if self.Heartbeat > before.member.Heartbeat {
-		self.Attributes = maps.Clone(self.Attributes)
-		self.Settings.Labels = slices.Clone(self.Settings.Labels)
-		c.members[self.ID] = record{member: self}
-		c.longest = max(c.longest, self.Lease)
-		news = !known || before.member.Draining != self.Draining || before.member.Passive != self.Passive
+}
+
+// member returns the records of an ID.
+func (s *state) member(id uint64) *Member {
+	if s.Members[id] == nil {
+		s.Members[id] = &Member{Orders: make(map[string]Order)}
 	}
-	if u.Confirm == c.server {
-		c.confirmed = true
+	return s.Members[id]
+}
+
+// sync is Sync without faults. The lock is held, but for between, which lets other calls
+// pass between the steps of a piecewise table.
+func (t *Table) sync(u *replica.Update, between func()) (replica.View, error) {
+	s := &t.now
+	switch self := s.member(u.Self); {
+	case u.Server == s.server && self.removed > 0:
+		return replica.View{}, fmt.Errorf("sync of %d: %w", u.Self, replica.ErrEvicted)
+	case u.Server != s.server, self.Record.Heartbeat >= u.Member.Heartbeat:
+		return t.view(u.Query, between)
 	}
+	s.revision++
+	wakes := s.publish(u) || u.Batch != nil || u.Campaign > 0 || u.Confirm || len(u.Left) > 0
+	if u.Batch != nil {
+		t.write(u, between)
+	}
+	if wakes {
+		t.wake()
+	}
+	failed := s.ask(u.Asks)
+	v, err := t.view(u.Query, between)
+	v.Failed = failed
+	return v, err
+}
+
+// publish writes what a member says of itself, and reports whether its record has changed.
+func (s *state) publish(u *replica.Update) (changed bool) {
+	s.Lease = max(s.Lease, u.Member.Lease)
 	for _, id := range u.Left {
-		delete(c.members, id)
-		news = true
+		s.remove(id)
 	}
-	for _, id := range u.Retire {
-		if r, ok := c.members[id]; ok {
-			r.retired = true
-			c.members[id] = r
+	if m := s.member(u.Self); m.removed == 0 {
+		m.Record.Heartbeat = u.Member.Heartbeat // alone it is no change
+		if changed = !reflect.DeepEqual(m.Record, u.Member); changed {
+			m.at = s.revision
+		}
+		m.Record, m.reading = u.Member, cmp.Or(m.reading, rand.Text())
+		if u.Report != nil {
+			m.Report, m.reportedAt, m.stored, m.reportOf = u.Report, s.revision, u.Member.Heartbeat, u.Reading
 		}
 	}
-	if c.confirmed {
-		for id, heartbeat := range u.Evict {
-			if r, ok := c.members[id]; ok && r.member.Heartbeat == heartbeat {
-				delete(c.members, id)
-				news = true
+	s.confirmed = s.confirmed || u.Confirm
+	if u.Campaign > s.Epoch && u.Epoch == s.Epoch && s.confirmed {
+		s.Epoch, s.leader, s.batch = u.Campaign, u.Self, u.Campaign
+	}
+	return changed
+}
+
+// remove removes a member and its report. Its orders stay.
+func (s *state) remove(id uint64) {
+	m := s.member(id)
+	m.Record, m.Report, m.removed = replica.Member{}, nil, s.revision
+}
+
+// write writes a batch: what is for no member, and then what is for each (O4). A piecewise
+// table guards each order record by itself (O5).
+func (t *Table) write(u *replica.Update, between func()) {
+	s, b := &t.now, u.Batch
+	leads := func() bool { return s.Epoch == b.Epoch && s.leader == u.Self }
+	if between(); leads() && (t.piecewise || b.Version > s.batch) {
+		s.revision++
+		s.batch, s.listed = b.Version, s.listed || b.Listed
+		for id, beat := range b.Evict {
+			if s.member(id).Record.Heartbeat == beat {
+				s.remove(id)
+			}
+		}
+		for _, task := range b.Tasks {
+			s.Tasks[task.Name] = task
+		}
+		for _, name := range b.Deleted {
+			delete(s.Tasks, name)
+		}
+		for _, name := range b.Restarted {
+			delete(s.restarts, name)
+		}
+	} else if !t.piecewise {
+		return
+	}
+	orders := make(map[uint64][]replica.Order) // by member; with Version 0 to delete
+	for i, o := range slices.Concat(b.Dropped, b.Orders) {
+		if i < len(b.Dropped) {
+			o.Version = 0
+		}
+		orders[o.Member] = append(orders[o.Member], o)
+	}
+	for _, id := range slices.Sorted(maps.Keys(orders)) {
+		between()
+		m := s.member(id)
+		late := m.epoch > b.Epoch || m.epoch == b.Epoch && m.version > b.Version || m.epoch < b.Epoch && !leads()
+		if t.piecewise && (late || s.server != u.Server) {
+			return // the View says why
+		}
+		s.revision++
+		m.reading, m.epoch, m.version = cmp.Or(m.reading, rand.Text()), b.Epoch, b.Version
+		for _, o := range orders[id] {
+			if m.Orders[o.Task] = (Order{o, s.revision}); o.Version == 0 {
+				delete(m.Orders, o.Task)
 			}
 		}
 	}
-	if u.Campaign > 0 && u.Epoch == c.epoch && c.confirmed {
-		c.epoch, c.leader = u.Campaign, self.ID
-		news = true
-	}
-	return news, nil
 }
 
-func (c *contents) view() replica.View {
-	v := replica.View{
-		Epoch: c.epoch, Leader: c.leader, Lease: c.longest, Server: c.server, Confirmed: c.confirmed,
-		Members: make([]replica.Member, 0, len(c.members)),
+// ask carries out requests of operators, and returns one text for each that failed.
+func (s *state) ask(asks []replica.Ask) []string {
+	failed, ends := make([]string, len(asks)), map[string]map[string]replica.Ask{"undrain": s.drains, "release": s.holds}
+	begins := map[string]map[string]replica.Ask{"drain": s.drains, "hold": s.holds, "restart": s.restarts}
+	for i, a := range asks {
+		if begun, ok := ends[a.Verb]; ok {
+			delete(begun, a.Target)
+		} else if begun, ok := begins[a.Verb]; ok {
+			begun[a.Target] = a
+		} else {
+			failed[i] = fmt.Sprintf("the verb %q is unknown", a.Verb)
+		}
 	}
-	for _, r := range c.members {
-		m := r.member
-		m.Attributes = maps.Clone(m.Attributes)
-		m.Settings.Labels = slices.Clone(m.Settings.Labels)
-		v.Members = append(v.Members, m)
-	}
-	return v
+	return failed
 }
 
-// Wait implements [replica.Waiter].
-func (t *Table) Wait(ctx context.Context) error {
+// lose draws another Server, because acknowledged data may be lost (B7). With it the epoch
+// ends.
+func (t *Table) lose() {
+	s := &t.now
+	s.revision++
+	s.server, s.confirmed, s.listed = rand.Text(), false, false
+	s.Epoch, s.leader, s.Lease = 0, 0, min(max(s.Lease, 0), replica.MaxLease)
+	t.wake()
+}
+
+// wake ends every Wait.
+func (t *Table) wake() {
+	t.woke = t.now.revision
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// view returns what a query shows. Reports are read before orders, and orders before the
+// table's own record.
+func (t *Table) view(q replica.Query, between func()) (replica.View, error) {
+	s := &t.now
+	server, since, revision := s.server, sinceOf(q, s), s.revision
+	v := replica.View{Full: since == 0, Beats: make(map[uint64]uint64), Reports: make(map[uint64]replica.Report)}
+	madeFrom := make(map[uint64]string) // the order record of each report
+	see := func(n, limit uint64) {
+		if n < limit {
+			v.Seen = max(v.Seen, n)
+		}
+	}
+	for id, m := range s.Members {
+		if m.removed > since && (!v.Full || len(m.Orders) > 0) {
+			v.Gone = append(v.Gone, id)
+		}
+		if m.Record.Heartbeat > 0 {
+			if v.Full || m.at > since {
+				v.Members = append(v.Members, m.Record)
+			}
+			if q.Beats || id == s.leader || id == q.Self {
+				v.Beats[id] = m.Record.Heartbeat
+			}
+			see(m.Record.Epoch, replica.MaxSeen)
+		}
+		if r := m.Report; r != nil {
+			if id == q.Self && r.Applied < max(replica.MaxSeen, s.batch+1) { // otherwise it cannot be read
+				v.Stored = m.stored
+			}
+			if q.Follow && (v.Full || m.reportedAt > since) {
+				v.Reports[id], madeFrom[id] = *r, m.reportOf
+			}
+			see(r.Applied, replica.MaxSeen)
+		}
+	}
+	between()
+	for id, m := range s.Members {
+		if t.piecewise && madeFrom[id] != m.reading { // O9, by the order record that is read now
+			delete(v.Reports, id)
+		}
+		for _, o := range m.Orders {
+			if (id == q.Self || q.Follow) && (v.Full || o.at > since) {
+				v.Orders = append(v.Orders, o.Order)
+			}
+			see(o.Version, replica.MaxSeen)
+		}
+	}
+	self := cmp.Or(s.Members[q.Self], &Member{})
+	if v.OrderCount = self.count(); t.piecewise {
+		v.Reading = self.reading
+	}
+	if q.Follow && v.Full {
+		v.Tasks = slices.Collect(maps.Values(s.Tasks))
+	}
+	if between(); s.server != server {
+		return replica.View{}, errTorn
+	}
+	see(max(s.Epoch, s.batch), replica.MaxEpoch)
+	v.Server, v.Confirmed, v.Epoch, v.Leader, v.Lease, v.Listed = server, s.confirmed, s.Epoch, s.leader, s.Lease, s.listed
+	v.Revision = fmt.Sprintf("%s %v %d", server, q.Follow, revision)
+	v.Drains, v.Restarts = maps.Clone(s.drains), maps.Clone(s.restarts)
+	if hold, ok := s.holds[""]; ok {
+		v.Hold = &hold
+	}
+	return v, nil
+}
+
+// sinceOf returns the revision that a query names, or 0 if a full View is due.
+func sinceOf(q replica.Query, s *state) (n uint64) {
+	_, _ = fmt.Sscanf(q.Since, fmt.Sprintf("%s %v %%d", s.server, q.Follow), &n)
+	return n
+}
+
+// read is Read without faults. The first Read of a leader claims the orders of a piecewise
+// table (O6).
+func (t *Table) read(u *replica.Update, between func()) (replica.View, error) {
+	s, q := &t.now, u.Query
+	if t.piecewise && q.Follow && q.Since == "" && q.Self == s.leader {
+		for _, m := range s.Members {
+			if m.Record.Heartbeat > 0 && m.epoch != s.Epoch {
+				m.epoch, m.version = s.Epoch, s.Epoch
+			}
+		}
+	}
+	return t.view(q, between)
+}
+
+// Wait returns when something but a heartbeat or a report has changed.
+func (t *Table) Wait(ctx context.Context, q replica.Query) error {
 	t.mu.Lock()
-	changed := t.changed
+	changed, missed := t.changed, sinceOf(q, &t.now) < t.woke || q.Server != t.now.server
 	t.mu.Unlock()
+	if missed {
+		return nil
+	}
 	select {
 	case <-changed:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// Backup is a copy of the contents of a table.
-type Backup struct{ stored contents }
-
-// Backup returns a copy of the table's contents, for [Table.Restore].
-func (t *Table) Backup() *Backup {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return &Backup{t.stored.clone()}
-}
-
-// Restore replaces the contents by those of a backup, as of a database that is restored
-// from a dump: the table is another Server, which is not confirmed. It is for tests.
-func (t *Table) Restore(b *Backup) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.stored = b.stored.clone()
-	t.stored.server, t.stored.confirmed = rand.Text(), false
-}
-
-func (c *contents) clone() contents {
-	copied := *c
-	copied.members = maps.Clone(c.members)
-	return copied
 }

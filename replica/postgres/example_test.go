@@ -16,30 +16,25 @@ import (
 // A service of equal replicas. Each tenant is polled by one of them.
 func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
+	defer pool.Close()
 	tenants := postgres.Query(pool, "select id from tenants where active")
-	if err := replica.Run(ctx, postgres.New(pool, "pollers"), tenants, poll, replica.WithPlaintext()); err != nil {
+	poll := func(ctx context.Context, _ string) error { // of a tenant
+		<-ctx.Done() // work, until ctx ends
+		return nil
+	}
+	if err := replica.Run(ctx, postgres.New(pool, "pollers"), tenants, poll); err != nil {
 		fmt.Println(err)
 	}
 }
 
-func poll(ctx context.Context, tenant string) error {
-	fmt.Println("polling", tenant)
-	<-ctx.Done()
-	return nil
-}
-
-// Without PgBouncer, or beside it, changes can be seen at once.
-func ExampleWithListen() {
-	pool, err := pgxpool.New(context.Background(), os.Getenv("DATABASE_URL"))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	_ = postgres.New(pool, "pollers", postgres.WithListen(pool.Config().ConnConfig))
+// A database in which the user of the pool may not create tables. An owner applies the text.
+func ExampleSchema() {
+	fmt.Println(postgres.Schema("public")[:75])
+	// Output: -- The tables of replicas, version 1. Applying this again changes nothing.
 }

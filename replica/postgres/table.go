@@ -3,174 +3,177 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
+	"log/slog"
+	"reflect"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/replica"
 )
 
-// Table is a [replica.Backend] and a [replica.Waiter] in a database. It is safe for
-// concurrent use.
+// Table is a [replica.Backend] and a [replica.Waiter] in a database. It is safe for concurrent use.
 type Table struct {
-	pool   *pgxpool.Pool
 	name   string
-	schema string
-	listen *listener // nil: without LISTEN
+	log    *slog.Logger
+	config *pgxpool.Config
+	calls  *pgxpool.Pool // of which one connection is used at a time
+	err    error         // of New
+	listen listener
 
-	mu   sync.Mutex
-	last answer // without its Members
+	mu     sync.Mutex       // guards the fields below
+	schema string           // quoted; "": not known yet
+	known  map[uint64]known // by ID
 }
 
-var (
-	_ replica.Backend = (*Table)(nil)
-	_ replica.Waiter  = (*Table)(nil)
-)
+// known is what a Table was answered for an ID: what the server must still have.
+type known struct {
+	Server    string
+	Revision  uint64
+	Heartbeat uint64 // of the last Sync
 
-// answer is the result of a Sync.
+	member replica.Member // as that Sync has published it, but for heartbeat and epoch
+}
+
+// update is what the database is sent for a Sync.
+type update struct {
+	replica.Update
+	Acked known
+	Check bool   // look at all orders and tasks: some are missed
+	News  bool   // the record is not as known
+	Seen  uint64 // the highest number of those in it that are to be believed
+}
+
+// answer is what the database returns: a replica.View, whose records are read one by one.
 type answer struct {
 	replica.View
-	// Transaction of the Sync. It rises with each, unless the server is rolled back.
-	Transaction uint64 `json:",string"`
+	Evicted  bool
+	Number   uint64 // of the revision
+	Members  map[uint64]json.RawMessage
+	Orders   []json.RawMessage
+	Tasks    []json.RawMessage
+	Reports  map[uint64]json.RawMessage
+	Requests map[string]map[string]replica.Ask // by verb and target
 }
 
-// maxName bounds the name of a table. PostgreSQL bounds keys and notifications.
-const maxName = 1024
+// syncs is the statement of a Sync, see schema.sql.
+const syncs = "call %s.replica_sync_1($1, $2, $3, null)"
 
-// New returns the table with the given name in the database of the pool. All replicas of a
-// service give the same name; others in the same database give another. It has from 1 to
-// 1,024 bytes of UTF-8 without a zero.
-//
-// New does not connect, and the caller closes the pool. Each Sync needs a connection of the
-// pool for about a millisecond. If tasks may keep all of them for longer than a quarter of
-// the lease, give the table a pool of its own.
-func New(pool *pgxpool.Pool, name string, opts ...Option) *Table {
-	t := &Table{pool: pool, name: name, schema: schema}
-	for _, opt := range opts {
-		opt(t)
+// Sync is that of replica.Backend.
+func (t *Table) Sync(ctx context.Context, u replica.Update) (v replica.View, err error) {
+	t.mu.Lock()
+	was := t.known[u.Self]
+	t.mu.Unlock()
+	now := known{Heartbeat: u.Member.Heartbeat, member: u.Member}
+	now.member.Heartbeat, now.member.Epoch = 0, 0
+	p := mapped(update{Update: u, Acked: was}, escape)
+	p.News = !reflect.DeepEqual(now.member, was.member)
+	if u.Member.Epoch < replica.MaxSeen {
+		p.Seen = u.Member.Epoch
 	}
-	return t
+	if u.Report != nil && u.Report.Applied < replica.MaxSeen {
+		p.Seen = max(p.Seen, u.Report.Applied)
+	}
+	var a *answer
+	if !p.News && u.Server == was.Server && u.Batch == nil && u.Campaign == 0 && !u.Confirm && len(u.Left)+len(u.Asks) == 0 {
+		a, err = t.call(ctx, "call %s.replica_beat_1($1, $2, $3, null)", p, patience(ctx)) // without a lock
+	}
+	for _, check := range []bool{false, true} {
+		if p.Check = check; err == nil && a == nil {
+			a, err = t.call(ctx, syncs, p, patience(ctx))
+		}
+	}
+	v, err = t.view(a, err, u.Self, &now)
+	v.Failed = make([]string, len(u.Asks))
+	for i, ask := range u.Asks {
+		if !slices.Contains([]string{"drain", "undrain", "hold", "release", "restart"}, ask.Verb) {
+			v.Failed[i] = fmt.Sprintf("the verb %q is unknown", ask.Verb)
+		}
+	}
+	return v, err
 }
 
-// Option is an option of [New].
-type Option func(*Table)
+// Read is that of replica.Backend.
+func (t *Table) Read(ctx context.Context, q replica.Query) (replica.View, error) {
+	a, err := t.call(ctx, "select %s.replica_view_1($1, $2)", mapped(q, escape))
+	if err == nil && a == nil { // a Sync makes the table, or finds what is lost. It publishes nothing
+		a, err = t.call(ctx, syncs, update{Update: replica.Update{Query: q}, Check: true}, patience(ctx))
+	}
+	return t.view(a, err, q.Self, nil)
+}
 
-// Sync implements [replica.Backend]. The first one creates what [Schema] has, if it does
-// not exist. Errors other than those of the interface say in one line what to do.
-func (t *Table) Sync(ctx context.Context, u replica.Update) (replica.View, error) {
-	v, err := t.sync(ctx, u)
+// patience returns how many milliseconds a Sync may wait for a lock: half of what its context
+// leaves, at most two seconds. The server must answer before the context ends, because pgx
+// then closes the connection, and on a new one PostgreSQL plans each statement anew.
+func patience(ctx context.Context) int64 {
+	longest := 2 * time.Second
+	if deadline, ok := ctx.Deadline(); ok {
+		longest = min(longest, time.Until(deadline)/2)
+	}
+	return max(longest.Milliseconds(), 1)
+}
+
+// view returns an answer for an ID as a View, and remembers what it shows. synced is what a Sync
+// has published. A member whose record cannot be read gets no tasks.
+func (t *Table) view(a *answer, err error, id uint64, synced *known) (replica.View, error) {
+	switch {
+	case err != nil:
+	case a == nil:
+		err = errors.New("orders or tasks were deleted during the call")
+	case a.Evicted:
+		err = replica.ErrEvicted
+	default:
+		err = t.remember(a, id, synced)
+	}
 	if err != nil {
-		return replica.View{}, fmt.Errorf("sync table %.100q: %w", t.name, err)
+		return replica.View{}, fmt.Errorf("table %.100q: %w", t.name, err)
+	}
+	v := a.View
+	v.Orders, v.Tasks = each[replica.Order](a.Orders), each[replica.Task](a.Tasks)
+	for id, raw := range a.Members {
+		m, err := decode[replica.Member](raw)
+		if err != nil || m.ID != id {
+			m = replica.Member{ID: id, Lease: replica.MaxLease, Draining: true, Role: replica.CandidateOnly}
+		}
+		v.Members = append(v.Members, m)
+	}
+	v.Reports = make(map[uint64]replica.Report, len(a.Reports))
+	for id, raw := range a.Reports {
+		r, err := decode[replica.Report](raw)
+		if err != nil || string(raw) == "null" {
+			r = replica.Report{Applied: replica.MaxSeen}
+		}
+		v.Reports[id] = r
+	}
+	v.Drains, v.Restarts = mapped(a.Requests["drain"], unescape), mapped(a.Requests["restart"], unescape)
+	if hold, ok := a.Requests["hold"][""]; ok {
+		hold = mapped(hold, unescape)
+		v.Hold = &hold
 	}
 	return v, nil
 }
 
-func (t *Table) sync(ctx context.Context, u replica.Update) (replica.View, error) {
-	if ctx.Err() != nil {
-		return replica.View{}, context.Cause(ctx)
-	}
-	if t.pool == nil || t.name == "" || len(t.name) > maxName || !utf8.ValidString(t.name) || strings.ContainsRune(t.name, 0) {
-		return replica.View{}, fmt.Errorf("%w: it needs a pool, and a name of 1 to %d bytes of UTF-8 without a zero", orchestrator.ErrInvalid, maxName)
-	}
-	if err := u.Check(); err != nil {
-		return replica.View{}, err
-	}
-	a, err := t.call(ctx, u)
-	if isCode(err, undefinedFunction, undefinedTable) {
-		if err = t.install(ctx); err != nil {
-			return replica.View{}, t.explain(ctx, err, "the tables do not exist, or not all of them, and the user may not create them: "+
-				"let another one apply postgres.Schema, and then "+t.grant())
-		}
-		a, err = t.call(ctx, u)
-	}
-	if err != nil {
-		return replica.View{}, t.explain(ctx, err, t.grant())
-	}
-	if a == nil {
-		return replica.View{}, replica.ErrRetired
-	}
-	t.remember(*a)
-	return a.View, nil
-}
-
-// remember keeps the highest transaction of the present server.
-func (t *Table) remember(a answer) {
+// remember keeps what an answer shows to an ID. It returns an error if the answer is older than
+// one before, as that of a standby may be.
+func (t *Table) remember(a *answer, id uint64, synced *known) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if a.Server != t.last.Server || a.Transaction > t.last.Transaction {
-		a.Members = nil
-		t.last = a
+	was := t.known[id]
+	if a.Server != was.Server {
+		was = known{Server: a.Server}
 	}
-}
-
-// call calls the procedure. The answer is nil if the member is retired.
-func (t *Table) call(ctx context.Context, u replica.Update) (*answer, error) {
-	record, err := json.Marshal(u.Self)
-	if err != nil {
-		return nil, err
+	beat, ok := a.Beats[id]
+	if a.Number < was.Revision || ok && beat < was.Heartbeat {
+		return fmt.Errorf("the server is behind: it shows revision %d and heartbeat %d after %d and %d", a.Number, beat, was.Revision, was.Heartbeat)
 	}
-	evict := slices.Sorted(maps.Keys(u.Evict))
-	heartbeats := make([]uint64, len(evict))
-	for i, id := range evict {
-		heartbeats[i] = u.Evict[id]
+	was.Revision = a.Number
+	if synced != nil && beat == synced.Heartbeat {
+		was.Heartbeat, was.member = beat, synced.member
 	}
-	t.mu.Lock()
-	last := t.last
-	t.mu.Unlock()
-	// The simple protocol sends one message, which the server has completely or not at
-	// all. Of the extended protocol's several, a cut could let through only those that
-	// take the lock. It also lets PgBouncer give each Sync another connection.
-	conn, err := t.pool.Acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Release()
-	var raw []byte
-	err = conn.QueryRow(ctx, "call orchestrator_sync_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, null)",
-		pgx.QueryExecModeSimpleProtocol,
-		t.name, int64(u.Self.ID), int64(u.Self.Heartbeat), int64(u.Self.Lease), u.Self.Draining, u.Self.Passive, string(record),
-		signed(u.Left), signed(evict), signed(heartbeats), signed(u.Retire),
-		int64(u.Campaign), int64(u.Epoch), u.Confirm, last.Server, strconv.FormatUint(last.Transaction, 10),
-		patience(ctx).Milliseconds()).Scan(&raw)
-	if err != nil || raw == nil {
-		return nil, err
-	}
-	a := new(answer)
-	if err := json.Unmarshal(raw, a); err != nil {
-		return nil, fmt.Errorf("the result of orchestrator_sync_1: %w", err)
-	}
-	return a, nil
-}
-
-// patience returns how long a Sync may wait for a lock: half of what its context leaves, from
-// a millisecond to two seconds. The server must answer before the context ends, because pgx
-// then closes the connection. On a new one PostgreSQL plans each statement anew, while the
-// lock is held. On a busy machine Syncs that only give up after the context would so make
-// each other slower, until none succeeds.
-func patience(ctx context.Context) time.Duration {
-	const longest = 2 * time.Second
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return longest
-	}
-	return min(max(time.Until(deadline)/2, time.Millisecond), longest)
-}
-
-// signed returns numbers as PostgreSQL has them. Those above 2⁶³-1, which no Sync has
-// published, become negative, and match no row.
-func signed(numbers []uint64) []int64 {
-	list := make([]int64, len(numbers))
-	for i, n := range numbers {
-		list[i] = int64(n)
-	}
-	return list
+	t.known[id] = was
+	return nil
 }

@@ -23,11 +23,10 @@ type mod struct {
 	file *modfile.File
 }
 
-// isPublished reports whether the module is released. Examples, measurements and the tests in
-// a browser are only run from a clone.
+// isPublished reports whether the module is released. Examples are only run from a clone.
 func (m *mod) isPublished() bool {
 	top, _, _ := strings.Cut(m.dir, "/")
-	return top != "examples" && top != "bench" && m.dir != "dashboard/browsertest"
+	return top != "examples"
 }
 
 // tag returns the name of the tag that makes the version of the module.

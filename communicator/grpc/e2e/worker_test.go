@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/internal/proctest"
 	"github.com/f8949c05/orchestrator/worker"

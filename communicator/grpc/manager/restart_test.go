@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/boltfile"
+	"github.com/f8949c05/orchestrator/communicator/grpc/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/internal/proctest"

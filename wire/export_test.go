@@ -1,4 +1,0 @@
-package wire
-
-// Kill ends a replica as kill -9 does: it makes no further call.
-func (r *Replica) Kill() { close(r.killed) }

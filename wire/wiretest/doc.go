@@ -1,4 +1,0 @@
-// Package wiretest checks that a wire.Backend keeps its contract: the clauses B1 to B5 and B7,
-// and O4, or O5 and O9 if the backend is piecewise, of package wire's documentation. B6 is the
-// leader's affair. The package needs only package testing.
-package wiretest
