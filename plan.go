@@ -226,6 +226,9 @@ const (
 	// and keeps the instance for now, because changed labels would evict too many; see
 	// [WithMaxLoss].
 	ReasonEvictionHeld Reason = "eviction held"
+	// ReasonObserved: the leader starts the instance, or has the reason why it does not. Only
+	// terms of [Orchestrator.Observe] have this reason.
+	ReasonObserved Reason = "observed"
 	// ReasonFailed: the named worker did not acknowledge the start; the change has the
 	// error.
 	ReasonFailed Reason = "failed"

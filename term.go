@@ -35,11 +35,7 @@ func (o *Orchestrator[W, T]) NextTerm(ctx context.Context) error {
 		return fmt.Errorf("no term was run: %w", err)
 	}
 	defer o.endTurn()
-	o.number++
-	t := &termRun[W, T]{
-		o: o, id: Term{Epoch: o.cfg.epoch, Number: o.number}, dry: o.cfg.dryRun,
-		fleet: o.fleet, expect: &o.expect, names: o.namesOf,
-	}
+	t := o.newTerm(o.cfg.dryRun)
 	err := t.run(ctx)
 	var before Plan[W, T]
 	if last := o.last.Load(); last != nil {
@@ -53,6 +49,33 @@ func (o *Orchestrator[W, T]) NextTerm(ctx context.Context) error {
 	}
 	o.observe(r)
 	return err
+}
+
+// Observe runs a term for a process that does not lead: it lists every worker, and leaves a
+// snapshot that has no changes. An instance that is missing waits with [ReasonObserved] where a
+// leader could start it. Functions of [WithStats] are not called, and nothing is logged. The
+// error is as that of [Orchestrator.NextTerm].
+func (o *Orchestrator[W, T]) Observe(ctx context.Context) error {
+	if err := o.takeTurn(ctx); err != nil {
+		return fmt.Errorf("no term was run: %w", err)
+	}
+	defer o.endTurn()
+	t := o.newTerm(true)
+	t.stats.Observed = true
+	err := t.run(ctx)
+	r := t.publish(err)
+	o.underWay.Store(nil)
+	o.observe(r)
+	return err
+}
+
+// newTerm returns the next term.
+func (o *Orchestrator[W, T]) newTerm(dry bool) *termRun[W, T] {
+	o.number++
+	return &termRun[W, T]{
+		o: o, id: Term{Epoch: o.cfg.epoch, Number: o.number}, dry: dry,
+		fleet: o.fleet, expect: &o.expect, names: o.namesOf,
+	}
 }
 
 // termRun is one term under way.

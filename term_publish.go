@@ -52,10 +52,14 @@ func (t *termRun[W, T]) publish(err error) *Snapshot[W, T] {
 // plan returns the Plan of the term.
 func (t *termRun[W, T]) plan() Plan[W, T] {
 	changes := t.changes()
+	waiting := append(t.waiting(), t.notStarted(changes)...)
+	if t.stats.Observed {
+		changes = nil
+	}
 	return Plan[W, T]{
 		Stats:   t.stats,
 		Changes: changes,
-		Waiting: append(t.waiting(), t.notStarted(changes)...),
+		Waiting: waiting,
 		Paused:  t.paused(),
 		Workers: t.rowsAfter(),
 	}
@@ -82,14 +86,17 @@ func (t *termRun[W, T]) countChanges() {
 		in.Unexpected, in.Running = in.Running, 0
 		return
 	}
-	if len(d.Changes) > 0 {
+	if s.Observed {
+		s.Deferred, s.Adds, s.LowerBound, s.HighestBound, s.MovesBound = 0, 0, 0, 0, 0
+	} else if len(d.Changes) > 0 {
 		s.Changes, s.Outcomes = make(map[ChangeKind]int), make(map[Outcome]int)
 	}
 	for i := range d.Changes {
 		kind := kindOf(&d.Changes[i])
-		s.Changes[kind]++
-		outcome, _ := t.outcomeOf(i)
-		s.Outcomes[outcome]++
+		if outcome, _ := t.outcomeOf(i); s.Changes != nil {
+			s.Changes[kind]++
+			s.Outcomes[outcome]++
+		}
 		net := t.net(i)
 		switch {
 		case kind.Reason == ReasonUnexpected:
@@ -223,7 +230,10 @@ func (t *termRun[W, T]) notStarted(changes []Change[W, T]) (all []Waiting[W, T])
 		w := Waiting[W, T]{Task: c.Task, Instances: 1, Reason: ReasonFailed, Worker: c.To, Named: true}
 		switch c.Outcome {
 		case OutcomePlanned, OutcomeDry:
-			continue
+			if !t.stats.Observed {
+				continue
+			}
+			w = Waiting[W, T]{Task: c.Task, Instances: 1, Reason: ReasonObserved}
 		case OutcomeSkipped:
 			w.Reason = ReasonSkipped
 		}
@@ -277,6 +287,9 @@ func (t *termRun[W, T]) rowsAfter() []WorkerPlan[W] {
 	}
 	for i := range t.decision.Changes {
 		c := &t.decision.Changes[i]
+		if t.stats.Observed {
+			break
+		}
 		if c.From >= 0 {
 			t.rows[c.From].After--
 		}

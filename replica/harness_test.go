@@ -218,6 +218,17 @@ func (f *fleet) join(name string, opts ...replica.Option) *node {
 
 func (f *fleet) joinWith(name string, source replica.Source, opts ...replica.Option) *node {
 	f.t.Helper()
+	return f.start(name, source, f.work(name), opts...)
+}
+
+// joinWorking starts a replica with another function of its tasks.
+func (f *fleet) joinWorking(name string, work func(context.Context, string) error) *node {
+	f.t.Helper()
+	return f.start(name, f.source, work)
+}
+
+func (f *fleet) start(name string, source replica.Source, work func(context.Context, string) error, opts ...replica.Option) *node {
+	f.t.Helper()
 	logger := slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: f.log.level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			a.Value = slog.StringValue(a.Value.Time().UTC().Format("04:05.000"))
@@ -228,7 +239,7 @@ func (f *fleet) joinWith(name string, source replica.Source, opts ...replica.Opt
 		replica.WithName(name), replica.WithLease(lease, 2*time.Second), replica.WithLogger(logger), replica.WithService("test"),
 		replica.WithLastResort(func(tasks []string) { f.t.Errorf("%s: last resort: %v", name, tasks) }),
 	}, opts...)
-	r, err := replica.New(f.backend, source, f.work(name), opts...)
+	r, err := replica.New(f.backend, source, work, opts...)
 	require.NoError(f.t, err)
 	ctx, cancel := context.WithCancel(f.t.Context())
 	n := &node{Replica: r, name: name, stop: cancel, done: make(chan struct{})}

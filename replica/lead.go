@@ -21,8 +21,7 @@ type leadership struct {
 	done   chan struct{} // closed when err is valid
 	err    error         // why the orchestrator has ended
 
-	compared uint64    // the number of the answer that was compared since reread; 0: none
-	reread   time.Time // when everything was read last (O8)
+	compared uint64 // the number of the answer that was compared since everything was read; 0: none
 }
 
 // beginLeading reads everything and starts an orchestrator (O6), which begins once the former
@@ -34,13 +33,16 @@ func (l *loop) beginLeading(ctx context.Context) error {
 		return err
 	}
 	now := time.Now()
-	lead := &leadership{done: make(chan struct{}), reread: now, c: &communicator{
+	lead := &leadership{done: make(chan struct{}), c: &communicator{
 		d: newDispatch(&v, l.r.traits.Piecewise, now), wake: l.r.wake, timeout: l.e.self.Lease / 3,
 	}}
 	lead.o, err = orchestrator.New(lead.c, slices.Concat(l.r.s.orchestrator, []orchestrator.Option{orchestrator.WithEpoch(v.Epoch)})...)
 	if err != nil {
 		return fmt.Errorf("lead epoch %d: %w", v.Epoch, err)
 	}
+	lead.o.OnTerm(l.r.fleet.onTerm)
+	l.stopFollowing()
+	l.reread, l.since = now, v.Revision
 	l.e.leads, l.e.led, l.e.vacant = true, v.Epoch, time.Time{}
 	leading, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // stopLeading ends it, with ErrDeposed
 	lead.cancel, l.lead = stop, lead
@@ -76,6 +78,8 @@ func (l *loop) stopLeading(reason string) {
 	l.lead.cancel(orchestrator.ErrDeposed)
 	l.r.log.Info("leads no longer", "epoch", l.e.led, "reason", reason)
 	l.former, l.lead, l.e.leads, l.e.campaigned, l.since = l.lead.done, nil, false, time.Now(), ""
+	l.r.fleet.is(&l.r.fleet.known, false)
+	l.r.fleet.is(&l.r.fleet.termed, false)
 }
 
 // checkLeadership ends a leadership that has ended.
@@ -122,11 +126,10 @@ func (l *loop) answered(u *Update, v *View, err error, now time.Time) {
 	})
 }
 
-// updateLeadership passes members and tasks on to the orchestrator.
-func (l *loop) updateLeadership(now time.Time) {
-	lead := l.lead
+// updateWorkers passes the members on to an orchestrator.
+func (l *loop) updateWorkers(c *communicator, o *orchestrator.Orchestrator[WorkerID, string]) error {
 	var workers []orchestrator.Worker[WorkerID]
-	lead.c.do(func(d *dispatch) {
+	c.do(func(d *dispatch) {
 		for id, s := range l.e.observed.seen {
 			missing := !s.missing.IsZero()
 			if m := d.members[id]; missing && (m == nil || len(m.orders)+len(m.also) == 0) { // it may run nothing (B6)
@@ -144,7 +147,13 @@ func (l *loop) updateLeadership(now time.Time) {
 		}
 	})
 	slices.SortFunc(workers, func(a, b orchestrator.Worker[WorkerID]) int { return cmp.Compare(a.Name.ID, b.Name.ID) })
-	if err := lead.o.UpdateWorkers(workers); err != nil {
+	return o.UpdateWorkers(workers)
+}
+
+// updateLeadership passes members and tasks on to the orchestrator.
+func (l *loop) updateLeadership(now time.Time) {
+	lead := l.lead
+	if err := l.updateWorkers(lead.c, lead.o); err != nil {
 		lead.cancel(err)
 	}
 	for _, w := range lead.o.LastPlan().Waiting {

@@ -85,7 +85,7 @@ func (l *loop) beginWait(ctx context.Context) {
 	if l.r.waiter == nil || l.waits != nil || !l.e.synced || l.since == "" || time.Now().Before(l.deaf) {
 		return
 	}
-	q := Query{Self: l.e.self.ID, Server: l.e.head.Server, Since: l.since, Follow: l.lead != nil}
+	q := Query{Self: l.e.self.ID, Server: l.e.head.Server, Since: l.since, Follow: l.lead != nil || l.follows != nil}
 	waits := make(chan error, 1)
 	l.waits = waits
 	ctx, cancel := context.WithTimeout(ctx, l.e.self.Lease) // the ID may change

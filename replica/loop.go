@@ -23,6 +23,9 @@ type loop struct {
 	lead  *leadership // nil: it does not lead
 	leave leaving
 
+	follows *following // nil: nobody asks, or it leads
+	reread  time.Time  // when everything was read last with Follow (O8)
+
 	former chan struct{} // closed when the last orchestrator has ended
 
 	life   uint64 // number of the lease
@@ -78,6 +81,7 @@ func (l *loop) run(stop, ctx context.Context) error {
 		if err := l.follow(ctx); err != nil {
 			return err
 		}
+		l.answer(ctx, time.Now())
 		l.publish()
 		l.closeTasks(ctx)
 		if done, err := l.wait(ctx, changes); done {
@@ -138,7 +142,7 @@ func (l *loop) readEvery(now time.Time) time.Duration {
 		return min(max(4*time.Millisecond, n*500*time.Microsecond), 50*time.Millisecond)
 	case now.Before(l.hurry) && (!waits || l.lead != nil && !l.r.traits.ReportsWake):
 		return min(max(20*time.Millisecond, n*time.Millisecond), most)
-	case waits && !calls:
+	case waits && !calls && l.follows == nil:
 		return 2 * most
 	}
 	return min(50*time.Millisecond+n*2500*time.Microsecond, most)
@@ -147,11 +151,14 @@ func (l *loop) readEvery(now time.Time) time.Duration {
 // query returns what the next View is to show.
 func (l *loop) query(now time.Time) Query {
 	lease, observed := l.e.self.Lease, &l.e.observed
-	q := Query{Self: l.e.self.ID, Server: l.e.head.Server, Follow: l.lead != nil, Since: l.since}
+	q := Query{Self: l.e.self.ID, Server: l.e.head.Server, Follow: l.lead != nil || l.follows != nil, Since: l.since}
 	due, ok := l.e.due()
 	q.Beats = q.Follow || ok && !due.After(now) || l.e.watches && now.Sub(observed.looked) >= lease/4-lease/24
-	if q.Follow && now.Sub(l.lead.reread) >= time.Minute { // O8
-		q.Since, l.lead.reread, l.lead.compared = "", now, 0
+	switch {
+	case l.lead != nil && now.Sub(l.reread) >= time.Minute: // O8
+		q.Since, l.reread, l.lead.compared = "", now, 0
+	case l.follows != nil && now.Sub(l.reread) >= followTime:
+		q.Since, l.reread = "", now
 	}
 	return q
 }
@@ -288,6 +295,9 @@ func (l *loop) received(v *View, q Query, began, now time.Time) {
 			d.observe(v, now)
 			l.e.saw(d.above)
 		})
+	}
+	if l.follows != nil && q.Follow {
+		l.followed(v, now)
 	}
 }
 

@@ -48,9 +48,13 @@ type Replica struct {
 	killed   chan struct{} // for tests: the process is killed
 	parts    sync.WaitGroup
 
+	fleet fleet
+
 	mu     sync.Mutex // guards what the loop last knew
 	status Status
 	o      *orchestrator.Orchestrator[WorkerID, string] // nil: it does not lead
+	shown  *orchestrator.Orchestrator[WorkerID, string] // it only looks; nil: nobody asks, or it leads
+	all    *communicator                                // of either; nil: none
 	turn   time.Time                                    // of the loop's last round
 }
 
@@ -70,7 +74,7 @@ func Run(ctx context.Context, b Backend, tasks Source, work func(ctx context.Con
 //
 // The error wraps [ErrInvalid] and names every bad argument and option.
 func New(b Backend, tasks Source, work func(ctx context.Context, task string) error, opts ...Option) (*Replica, error) {
-	r := &Replica{backend: b, woken: make(chan struct{}, 1), killed: make(chan struct{})}
+	r := &Replica{backend: b, woken: make(chan struct{}, 1), killed: make(chan struct{}), fleet: newFleet()}
 	if d, ok := b.(Describer); ok {
 		r.traits = d.Traits()
 	}
@@ -118,8 +122,11 @@ func (r *Replica) warn(text string, args ...any) {
 func (r *Replica) Run(ctx context.Context) error {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l := newLoop(r)
+	r.fleet.run(true)
 	err := l.run(ctx, running)
+	r.fleet.run(false)
 	l.stopLeading("the replica ends")
+	l.stopFollowing()
 	r.source.run(running, false)
 	closeErr := r.worker.Close(running)
 	if err != nil && l.leave.closed == nil && closeErr == nil { // it ends for another reason than ctx
@@ -192,8 +199,11 @@ func (l *loop) publish() {
 		s.Tasks = append(s.Tasks, TaskStatus{TaskState: stateOf(t), Token: t.Token, Version: order.Version, Stop: order.Stop})
 	}
 	var o *orchestrator.Orchestrator[WorkerID, string]
+	var all *communicator
 	if l.lead != nil {
-		o, s.BadRows = l.lead.o, maps.Clone(l.lead.list.bad)
+		o, all, s.BadRows = l.lead.o, l.lead.c, maps.Clone(l.lead.list.bad)
+	} else if l.follows != nil && l.follows.c.d != nil {
+		all = l.follows.c
 	}
 	r := l.r
 	r.mu.Lock()
@@ -201,7 +211,7 @@ func (l *loop) publish() {
 	if s.Synced = r.status.Synced; l.e.synced && !l.unanswered {
 		s.Synced = l.lastSync
 	}
-	r.status, r.turn, r.o = s, time.Now(), o
+	r.status, r.turn, r.o, r.all = s, time.Now(), o, all
 }
 
 // Status returns the status as of the last round of the replica's loop, which each change of
