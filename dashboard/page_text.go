@@ -383,6 +383,7 @@ var (
 		orchestrator.ReasonZone:          "the zone has as many instances as it may have",
 		orchestrator.ReasonLimit:         "the worker has as many tasks as its limit",
 		orchestrator.ReasonNoPlace:       "labels, zones or limits leave no place",
+		orchestrator.ReasonObserved:      "the leader starts it somewhere, or has the reason why not",
 	}
 	whyWaiting = map[orchestrator.Reason]string{
 		orchestrator.ReasonHeld:          "may run on a worker that does not answer",
@@ -394,6 +395,7 @@ var (
 		orchestrator.ReasonLate:          "its worker answered too late for the term",
 		orchestrator.ReasonSkipped:       "the term ended before the start",
 		orchestrator.ReasonFailed:        "the start failed",
+		orchestrator.ReasonObserved:      "the leader starts it, or has the reason why not",
 		orchestrator.ReasonNoPlace:       "labels, zones or limits leave no place",
 		orchestrator.ReasonRequires:      "its worker does not have the labels that it requires, and it has no other place",
 		orchestrator.ReasonZone:          "its zone has more than it may have, and it has no other place",

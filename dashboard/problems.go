@@ -40,6 +40,7 @@ type cause[T comparable] struct {
 	failures  int
 	moves     int    // that wait because starts fail
 	rules     string // why labels, zones and limits leave no place
+	runs      bool   // it is runs that fail, not starts
 }
 
 // causes groups what a term left by cause.
@@ -120,6 +121,7 @@ func (v *termView[W, T]) findCauses() []api.Problem {
 	c.ofWorkers()
 	c.ofMissing()
 	c.ofPauses()
+	c.ofRuns()
 	problems := make([]api.Problem, 0, len(c.all))
 	for _, one := range c.all {
 		problems = append(problems, c.problem(one))
@@ -314,6 +316,24 @@ func (c *causes[W, T]) ofPauses() {
 	}
 }
 
+// ofRuns adds the tasks whose runs fail, grouped by why.
+func (c *causes[W, T]) ofRuns() {
+	if c.h.taskStates == nil {
+		return
+	}
+	for i := range c.table.states {
+		name := c.table.states[i].Name
+		for _, s := range c.h.taskStates(name) {
+			if s.State == "backoff" || s.State == "failed" || s.State == "failing" {
+				to := c.get(api.ProblemFailing, "run: "+pattern(printable(s.Err), c.workerText(name), c.taskText(s.Task)))
+				to.runs, to.workers[i] = true, true
+				to.addErr(printable(s.Err))
+				to.add(s.Task, 0)
+			}
+		}
+	}
+}
+
 // movesPattern returns the pattern of the error of a failed move, whose task and worker are
 // not known: that of the same error on any worker.
 func (c *causes[W, T]) movesPattern(p *orchestrator.Pause[W, T]) string {
@@ -408,6 +428,9 @@ func (c *causes[W, T]) text(from *cause[T], p *api.Problem) string {
 	case api.ProblemUnplaced:
 		return c.unplaced(from, workers, tasks)
 	case api.ProblemFailing:
+		if from.runs {
+			return fmt.Sprintf("%s %s again and again on %s%s.", tasks, pick(p.TasksTotal, "fails", "fail"), workers, why)
+		}
 		return failing(from, p, tasks, workers, why)
 	case api.ProblemSilent:
 		return fmt.Sprintf("%s%s.%s", state("silent"), why, holds)
@@ -452,6 +475,8 @@ func (c *causes[W, T]) unplaced(from *cause[T], workers, tasks string) string {
 		}
 	case orchestrator.ReasonLate:
 		return fmt.Sprintf("%s %s no place yet: the answer of %s came too late for the term.", what, has, workers)
+	case orchestrator.ReasonObserved:
+		return fmt.Sprintf("%s %s missing. The leader starts %s, or has the reason why not.", what, pick(from.instances, "is", "are"), pick(from.instances, "it", "them"))
 	case orchestrator.ReasonSkipped:
 		return fmt.Sprintf("%s %s no place yet: the term ended before it could start them.", what, has)
 	case "":

@@ -58,7 +58,11 @@ func (v *view[W, T]) unknownName(detail string) *api.Error {
 // header returns the part that all answers have.
 func (v *view[W, T]) header() api.Header {
 	stats := &v.plan.Stats
-	return api.Header{Term: stats.Term, Start: stats.Start, Took: stats.Total, Now: time.Now()}
+	h := api.Header{Term: stats.Term, Observed: stats.Observed, Start: stats.Start, Took: stats.Total, Now: time.Now()}
+	if h.Observed && v.h.leader != nil {
+		h.Leader = printable(v.h.leader())
+	}
+	return h
 }
 
 // tag returns the entity tag of answers that change with the term. It is weak, because each

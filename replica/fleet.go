@@ -195,7 +195,10 @@ func newFleet() fleet {
 func (f *fleet) ask(wake func(), terms bool) {
 	f.mu.Lock()
 	running, ready := f.running, f.known
-	if f.asked = time.Now(); terms {
+	if running {
+		f.asked = time.Now()
+	}
+	if running && terms {
 		f.askedTerms, ready = f.asked, f.termed
 	}
 	f.mu.Unlock()
@@ -204,7 +207,8 @@ func (f *fleet) ask(wake func(), terms bool) {
 		return
 	default:
 	}
-	if wake(); running {
+	if running {
+		wake()
 		select {
 		case <-ready:
 		case <-time.After(time.Second):

@@ -46,6 +46,7 @@ func (l *loop) beginLeading(ctx context.Context) error {
 	l.e.leads, l.e.led, l.e.vacant = true, v.Epoch, time.Time{}
 	leading, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // stopLeading ends it, with ErrDeposed
 	lead.cancel, l.lead = stop, lead
+	l.counters.Elections++
 	l.r.parts.Go(func() { // the loop may wait for the backend
 		select {
 		case <-l.r.worker.LeaseLost():

@@ -39,8 +39,9 @@ type loop struct {
 	reading    string  // with which published was stored
 	storedAt   uint64  // heartbeat of that Sync
 	unanswered bool    // the last Sync failed
-	failed     error   // of the last turn
-	called     error   // of the last call
+	counters   Counters
+	failed     error // of the last turn
+	called     error // of the last call
 
 	lastSync, lastRead time.Time
 	hurry              time.Time  // until when to read often
@@ -232,6 +233,12 @@ func (l *loop) sync(ctx context.Context) error {
 	u.Batch = l.next(began, true)
 	v, err := l.call(ctx, "sync", func(ctx context.Context) (View, error) { return l.r.backend.Sync(ctx, u) })
 	now := time.Now()
+	l.counters.SyncTime += now.Sub(began)
+	if err != nil {
+		l.counters.FailedSyncs++
+	} else {
+		l.counters.Syncs++
+	}
 	refused := errors.Is(err, orchestrator.ErrRejected)
 	l.unanswered, l.tried = err != nil && !refused, l.tried || !refused
 	if u.Report != nil {
@@ -344,6 +351,7 @@ func (l *loop) rejoin(ctx context.Context) error {
 		return fmt.Errorf("rejoin: %w", err)
 	}
 	l.e.rejoin(l.r.worker.Incarnation(), l.tried)
+	l.counters.Rejoins++
 	l.begin()
 	return nil
 }

@@ -145,10 +145,11 @@ type Status struct {
 	Name string `json:"name"`
 	ID   uint64 `json:"id,string"`
 	// Leading: the replica leads. Epoch is that of the last election that it has seen, and
-	// Leader the name of the leader; empty without one.
-	Leading bool   `json:"leading"`
-	Epoch   uint64 `json:"epoch,string"`
-	Leader  string `json:"leader,omitempty"`
+	// Leader and LeaderID are of the leader; zero without one.
+	Leading  bool   `json:"leading"`
+	Epoch    uint64 `json:"epoch,string"`
+	Leader   string `json:"leader,omitempty"`
+	LeaderID uint64 `json:"leader_id,string,omitempty"`
 	// Members has the members of the last View, in the order in which they joined.
 	Members []MemberStatus `json:"members"`
 	// Synced is when the last Sync succeeded, and Err the error of the last call.
@@ -158,10 +159,23 @@ type Status struct {
 	Lease time.Duration `json:"lease_ns"`
 	// Tasks has the tasks of this replica.
 	Tasks []TaskStatus `json:"tasks"`
+	// Counters count since Run began.
+	Counters
 	// BadRows has the rows of the Source's last answer that do not count, with the reason,
 	// and Plan the last plan. Only a leader has them.
 	BadRows map[string]string                    `json:"bad_rows,omitempty"`
 	Plan    *orchestrator.Plan[WorkerID, string] `json:"plan,omitempty"`
+}
+
+// Counters count what a replica does.
+type Counters struct {
+	// Syncs counts those that succeeded, and FailedSyncs the others. SyncTime is what all took.
+	Syncs       uint64        `json:"syncs"`
+	FailedSyncs uint64        `json:"failed_syncs"`
+	SyncTime    time.Duration `json:"sync_time_ns"`
+	// Elections counts those that the replica has won, and Rejoins its further leases.
+	Elections uint64 `json:"elections"`
+	Rejoins   uint64 `json:"rejoins"`
 }
 
 // MemberStatus is a member as a replica sees it.
@@ -184,12 +198,12 @@ type TaskStatus struct {
 // publish publishes what the loop knows.
 func (l *loop) publish() {
 	e := &l.e
-	s := Status{Name: e.self.Name, ID: e.self.ID, Leading: l.lead != nil, Epoch: e.head.Epoch}
+	s := Status{Name: e.self.Name, ID: e.self.ID, Leading: l.lead != nil, Epoch: e.head.Epoch, Counters: l.counters}
 	if l.called != nil {
 		s.Err = l.called.Error()
 	}
 	if leader, ok := e.observed.alive(e.head.Leader); ok {
-		s.Leader = leader.member.Name
+		s.Leader, s.LeaderID = leader.member.Name, leader.member.ID
 	}
 	for _, m := range e.observed.members() {
 		s.Members = append(s.Members, MemberStatus{Member: m.member, Dead: m.dead})

@@ -151,6 +151,14 @@ func (c *Collector) Observe(term orchestrator.TermStats) {
 	c.last.Changes, c.last.Outcomes, c.last.Err = nil, nil, nil // counted above; do not retain them
 }
 
+// Forget removes the gauges of the last term, until the next one: this process leads no longer.
+// The counters stay.
+func (c *Collector) Forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen = false
+}
+
 // addPhase records the duration of a phase, or nothing if the term did not reach it.
 func (c *Collector) addPhase(phase string, took time.Duration) {
 	if took > 0 {

@@ -74,20 +74,19 @@
 // # Replicas
 //
 // [RegisterReplica] exports the figures of a replica of package replica. The metrics of a
-// leader's terms are those above, with [Collector.Observe].
+// leader's terms are those above. Package replica/admin serves both.
 //
 //	metric                                            type     meaning
 //	orchestrator_replica_leading                      gauge    1 while the replica leads
 //	orchestrator_replica_epoch                        gauge    epoch of the last election
 //	orchestrator_replica_members                      gauge    replicas that are alive, as this one sees them
-//	orchestrator_replica_tasks                        gauge    tasks of the replica
+//	orchestrator_replica_tasks{state}                 gauge    its tasks: queued, starting, running, backoff (failed, and tried again), stopping
+//	orchestrator_replica_bad_rows                     gauge    rows of the Source that do not count; only a leader knows them
 //	orchestrator_replica_lease_left_seconds           gauge    time left before the replica stops its tasks
 //	orchestrator_replica_last_sync_timestamp_seconds  gauge    when the last Sync succeeded
 //	orchestrator_replica_syncs_total{result}          counter  Syncs with the table: ok, failed
 //	orchestrator_replica_sync_seconds_total           counter  total duration of the Syncs
 //	orchestrator_replica_elections_total              counter  elections that the replica has won
-//	orchestrator_replica_retirements_total            counter  replicas that it has retired, because it could not call them
-//	orchestrator_replica_retired_total                counter  how often it was retired itself
 //	orchestrator_replica_rejoins_total                counter  rejoins, such as after a lost lease
 //
 // The sum of orchestrator_replica_leading over all replicas should be 1.
@@ -101,7 +100,7 @@
 // If [Register] is called twice with the same labels, it returns the same collector.
 // So counts continue if a process leads, is deposed, and leads again with a new
 // orchestrator. While another process leads, the gauges keep their last values. To
-// remove them, call Unregister of the registry when leadership ends.
+// remove them, call [Collector.Forget] when leadership ends.
 //
 // # Recruiting
 //

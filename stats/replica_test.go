@@ -9,13 +9,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/f8949c05/orchestrator/replica"
 	"github.com/f8949c05/orchestrator/stats"
 )
 
 func TestEveryFigureOfAReplica(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	s := stats.ReplicaStats{}
-	read := func() stats.ReplicaStats { return s }
+	s := replica.Status{}
+	read := func() replica.Status { return s }
 	collector, err := stats.RegisterReplica(registry, read)
 	require.NoError(t, err)
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
@@ -23,11 +24,16 @@ func TestEveryFigureOfAReplica(t *testing.T) {
 # TYPE orchestrator_replica_last_sync_timestamp_seconds gauge
 orchestrator_replica_last_sync_timestamp_seconds 0
 `), "orchestrator_replica_last_sync_timestamp_seconds"))
-	s = stats.ReplicaStats{
-		Leading: true, Epoch: 1 << 51, Members: 3, Tasks: 7, LeaseLeft: 12500 * time.Millisecond, LastSync: time.UnixMilli(1700000000250),
-		Syncs: 100, FailedSyncs: 2, SyncTime: 1500 * time.Millisecond, Elections: 4, Retirements: 5, Retired: 6, Rejoins: 8,
+	s = replica.Status{
+		Leading: true, Epoch: 1 << 51, Members: []replica.MemberStatus{{}, {Dead: true}, {}, {}}, Lease: 12500 * time.Millisecond, Synced: time.UnixMilli(1700000000250),
+		Tasks:    []replica.TaskStatus{{TaskState: replica.TaskState{State: "running"}}, {TaskState: replica.TaskState{State: "backoff"}}, {TaskState: replica.TaskState{State: "running"}}},
+		BadRows:  map[string]string{"t": "no name"},
+		Counters: replica.Counters{Syncs: 100, FailedSyncs: 2, SyncTime: 1500 * time.Millisecond, Elections: 4, Rejoins: 8},
 	}
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP orchestrator_replica_bad_rows Rows of the last answer of the Source that do not count; only a leader knows them.
+# TYPE orchestrator_replica_bad_rows gauge
+orchestrator_replica_bad_rows 1
 # HELP orchestrator_replica_elections_total Elections that the replica has won.
 # TYPE orchestrator_replica_elections_total counter
 orchestrator_replica_elections_total 4
@@ -49,12 +55,6 @@ orchestrator_replica_members 3
 # HELP orchestrator_replica_rejoins_total Rejoins of the replica, such as after a lost lease.
 # TYPE orchestrator_replica_rejoins_total counter
 orchestrator_replica_rejoins_total 8
-# HELP orchestrator_replica_retired_total How often the replica was retired because the leader could not call it.
-# TYPE orchestrator_replica_retired_total counter
-orchestrator_replica_retired_total 6
-# HELP orchestrator_replica_retirements_total Replicas that this one has retired because it could not call them.
-# TYPE orchestrator_replica_retirements_total counter
-orchestrator_replica_retirements_total 5
 # HELP orchestrator_replica_sync_seconds_total Total duration of all Syncs.
 # TYPE orchestrator_replica_sync_seconds_total counter
 orchestrator_replica_sync_seconds_total 1.5
@@ -62,9 +62,13 @@ orchestrator_replica_sync_seconds_total 1.5
 # TYPE orchestrator_replica_syncs_total counter
 orchestrator_replica_syncs_total{result="failed"} 2
 orchestrator_replica_syncs_total{result="ok"} 100
-# HELP orchestrator_replica_tasks Tasks of the replica.
+# HELP orchestrator_replica_tasks Tasks of the replica, by state.
 # TYPE orchestrator_replica_tasks gauge
-orchestrator_replica_tasks 7
+orchestrator_replica_tasks{state="backoff"} 1
+orchestrator_replica_tasks{state="queued"} 0
+orchestrator_replica_tasks{state="running"} 2
+orchestrator_replica_tasks{state="starting"} 0
+orchestrator_replica_tasks{state="stopping"} 0
 `)))
 	problems, err := testutil.CollectAndLint(collector)
 	require.NoError(t, err)

@@ -89,8 +89,8 @@ type figure struct {
 	kind prometheus.ValueType
 }
 
-func (f *figures) gauge(name, help string) figure {
-	return f.add(name, help, prometheus.GaugeValue, nil)
+func (f *figures) gauge(name, help string, labels ...string) figure {
+	return f.add(name, help, prometheus.GaugeValue, labels)
 }
 
 func (f *figures) counter(name, help string, labels ...string) figure {

@@ -3,6 +3,7 @@ package main
 // The fleet as a whole: status and watch.
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -87,6 +88,9 @@ func (s *session) figures(title string, heading []string, values ...int) string 
 func termText(h *api.Header) string {
 	if h.Term.Number == 0 {
 		return "no term has ended yet"
+	}
+	if h.Observed {
+		return fmt.Sprintf("read %s ago by a process that does not lead; %s does", ago(h.Now, h.Start.Add(h.Took)), api.Printable(cmp.Or(h.Leader, "another")))
 	}
 	return fmt.Sprintf("term %d of epoch %d, %s ago, took %s", h.Term.Number, h.Term.Epoch, ago(h.Now, h.Start.Add(h.Took)), short(h.Took))
 }

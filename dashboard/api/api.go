@@ -28,6 +28,12 @@ type (
 type Header struct {
 	// Term is the last term of the leader that answers; zero before the first one.
 	Term orchestrator.Term `json:"term"`
+	// Observed: the process does not lead. The answer has no changes, and not the reasons of
+	// the leader.
+	Observed bool `json:"observed,omitempty"`
+	// Leader is the address or the name of the process that leads, if it is another one and
+	// known.
+	Leader string `json:"leader,omitempty"`
 	// Start and Took are those of the term, and Now is the time of the answer, by the
 	// leader's clock.
 	Start time.Time     `json:"start,omitzero"`
@@ -96,7 +102,7 @@ const (
 	ProblemCut         ProblemKind = "term cut"    // the last term ended early or failed
 	ProblemLost        ProblemKind = "lost"        // workers
 	ProblemUnplaced    ProblemKind = "unplaced"    // instances without a place
-	ProblemFailing     ProblemKind = "failing"     // starts that fail
+	ProblemFailing     ProblemKind = "failing"     // starts or runs that fail
 	ProblemSilent      ProblemKind = "silent"      // workers
 	ProblemStuck       ProblemKind = "stuck"       // workers with a call that does not return
 	ProblemLate        ProblemKind = "late"        // workers that a term did not wait for

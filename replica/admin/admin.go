@@ -1,0 +1,99 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/dashboard"
+	"github.com/f8949c05/orchestrator/replica"
+	"github.com/f8949c05/orchestrator/stats"
+)
+
+// New returns the handler of a replica, to be served for as long as the process lives. It may be
+// served before Run. The options are those of the dashboard; a later one replaces what New sets:
+// dashboard.WithTaskStates, and dashboard.WithLeader, which has the leader's attribute
+// "dashboard" (replica.WithAttributes), or else its name. New must be called once for a replica.
+//
+// The error wraps orchestrator.ErrInvalid if r is nil or an option is out of range.
+func New(r *replica.Replica, opts ...dashboard.Option) (http.Handler, error) {
+	if r == nil {
+		return nil, fmt.Errorf("admin: %w: the replica is nil", orchestrator.ErrInvalid)
+	}
+	pages, err := dashboard.New[replica.WorkerID, string](append([]dashboard.Option{
+		dashboard.WithLeader(func() string { return leader(r) }),
+		dashboard.WithTaskStates(func(w replica.WorkerID) []dashboard.TaskState[string] { return states(r, w) }),
+	}, opts...)...)
+	if err != nil {
+		return nil, fmt.Errorf("admin: %w", err)
+	}
+	pages.Lead(r)
+	own := prometheus.NewRegistry()
+	if _, err := stats.RegisterReplica(own, r.Status); err != nil {
+		return nil, fmt.Errorf("admin: %w", err)
+	}
+	terms := &terms{Collector: stats.NewCollector(), r: r}
+	own.MustRegister(terms) // nothing else is registered
+	r.OnTerm(func(s *orchestrator.Snapshot[replica.WorkerID, string]) {
+		if of := s.Plan().Stats; !of.Observed {
+			terms.Observe(of)
+		}
+	})
+	mux := http.NewServeMux()
+	mux.Handle("GET /livez", probe(r.Alive))
+	mux.Handle("GET /readyz", probe(r.Ready))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{own, prometheus.DefaultGatherer}, promhttp.HandlerOpts{}))
+	mux.Handle("/dashboard/", http.StripPrefix("/dashboard", pages))
+	mux.Handle("GET /{$}", http.RedirectHandler("dashboard/", http.StatusFound))
+	return mux, nil
+}
+
+// probe answers as f says.
+func probe(f func() error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if err := f(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = fmt.Fprintln(w, "ok") // the caller has gone
+	})
+}
+
+// leader returns where the leader's dashboard is, or who leads.
+func leader(r *replica.Replica) string {
+	s := r.Status()
+	for i := range s.Members {
+		if m := &s.Members[i]; m.ID == s.LeaderID {
+			return cmp.Or(m.Attributes["dashboard"], m.Name)
+		}
+	}
+	return ""
+}
+
+// states returns what a replica has reported of its tasks.
+func states(r *replica.Replica, w replica.WorkerID) []dashboard.TaskState[string] {
+	reported := r.States(w)
+	out := make([]dashboard.TaskState[string], len(reported))
+	for i, s := range reported {
+		out[i] = dashboard.TaskState[string]{Task: s.Task, State: s.State, Err: s.Err}
+	}
+	return out
+}
+
+// terms are the metrics of terms. Their gauges are there only while the replica leads.
+type terms struct {
+	*stats.Collector
+	r *replica.Replica
+}
+
+// Collect implements [prometheus.Collector].
+func (t *terms) Collect(ch chan<- prometheus.Metric) {
+	if !t.r.Status().Leading {
+		t.Forget()
+	}
+	t.Collector.Collect(ch)
+}

@@ -1,0 +1,165 @@
+package admin_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/dashboard"
+	"github.com/f8949c05/orchestrator/dashboard/api"
+	"github.com/f8949c05/orchestrator/replica"
+	"github.com/f8949c05/orchestrator/replica/admin"
+	"github.com/f8949c05/orchestrator/replica/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// member is a replica with its handler.
+type member struct {
+	*replica.Replica
+	http.Handler
+	stop context.CancelFunc
+	done chan error
+}
+
+// start starts a replica.
+func start(t *testing.T, table *memory.Table, name string, work func(context.Context, string) error) *member {
+	t.Helper()
+	r, err := replica.New(table, replica.Names("a", "b", "c", "d", "e", "f"), work, replica.WithName(name), replica.WithService("test"),
+		replica.WithLogger(slog.New(slog.DiscardHandler)), replica.WithLease(10*time.Second, time.Second), replica.WithDrain(0),
+		replica.WithAttributes(map[string]string{"dashboard": "https://" + name + "/dashboard/"}))
+	require.NoError(t, err)
+	h, err := admin.New(r, dashboard.WithAuthorize(func(*http.Request) dashboard.Access { return dashboard.ReadAccess }))
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	m := &member{r, h, stop, make(chan error, 1)}
+	code, text := m.get("/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Contains(t, text, "no lease")
+	go func() { m.done <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		<-m.done
+	})
+	return m
+}
+
+// get returns the status and the text of an answer.
+func (m *member) get(path string) (int, string) {
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+	text, _ := io.ReadAll(w.Body) // of memory
+	return w.Code, string(text)
+}
+
+// answer reads an answer of the API.
+func (m *member) answer(t *testing.T, path string, into any) {
+	t.Helper()
+	code, text := m.get("/dashboard/api/v1/" + path)
+	require.Equal(t, http.StatusOK, code, text)
+	require.NoError(t, json.Unmarshal([]byte(text), into))
+}
+
+func runs(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return nil
+}
+
+// Every replica shows the same fleet, and what fails on one of them (R-d of the trials).
+func TestEveryReplicaShowsAll(t *testing.T) {
+	table := memory.New()
+	members := []*member{
+		start(t, table, "r1", runs),
+		start(t, table, "r2", func(context.Context, string) error { return errors.New("disk is full") }),
+		start(t, table, "r3", runs),
+	}
+	leading := 0
+	for _, m := range members {
+		require.Eventually(t, func() bool {
+			var s api.Status
+			m.answer(t, "status", &s)
+			return s.Instances.Running == 6 && len(s.Problems) == 1 && strings.HasPrefix(s.Problems[0].Text, "2 tasks fail again and again on r2#")
+		}, 10*time.Second, 50*time.Millisecond)
+		var s api.Status
+		m.answer(t, "status", &s)
+		require.Equal(t, api.ProblemFailing, s.Problems[0].Kind)
+		require.Contains(t, s.Problems[0].Text, "disk is full")
+		require.Equal(t, orchestrator.WorkerStats{Answering: 3}, s.Workers)
+		var workers api.Workers
+		m.answer(t, "workers?sort=name", &workers)
+		require.Len(t, workers.Workers, 3)
+		for _, w := range workers.Workers {
+			require.Equal(t, 2, w.Tasks)
+		}
+		code, metrics := m.get("/metrics")
+		require.Equal(t, http.StatusOK, code)
+		require.Contains(t, metrics, "orchestrator_replica_members 3")
+		require.Contains(t, metrics, "go_goroutines")
+		_, page := m.get("/dashboard/")
+		if m.Status().Leading {
+			leading++
+			require.False(t, s.Observed)
+			require.NotEmpty(t, s.Changes)
+			require.Contains(t, metrics, `orchestrator_instances{state="running"} 6`)
+			require.NotContains(t, page, "does not lead")
+		} else {
+			require.True(t, s.Observed)
+			require.Empty(t, s.Changes)
+			require.Contains(t, s.Leader, "https://r")
+			require.NotContains(t, metrics, "orchestrator_instances{")
+			require.Contains(t, page, "This process does not lead: <a href=\"https://r")
+		}
+		for _, probe := range []string{"/livez", "/readyz"} {
+			code, text := m.get(probe)
+			require.Equal(t, http.StatusOK, code, text)
+		}
+	}
+	require.Equal(t, 1, leading)
+	_, metrics := members[1].get("/metrics")
+	require.Regexp(t, `orchestrator_replica_tasks\{state="(backoff|running)"\} 2`, metrics)
+}
+
+// The gauges of terms end with the leadership (R-p of the trials).
+func TestGaugesEndWithTheLeadership(t *testing.T) {
+	m := start(t, memory.New(), "r1", runs)
+	require.Eventually(t, func() bool {
+		_, metrics := m.get("/metrics")
+		return strings.Contains(metrics, `orchestrator_instances{state="running"} 6`)
+	}, 10*time.Second, 20*time.Millisecond)
+	m.stop()
+	require.NoError(t, <-m.done)
+	m.done <- nil // for the cleanup
+	_, metrics := m.get("/metrics")
+	require.NotContains(t, metrics, "orchestrator_instances{")
+	require.Contains(t, metrics, `orchestrator_terms_total{result="ok"}`)
+	code, _ := m.get("/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+}
+
+func TestNew_NamesWhatIsWrong(t *testing.T) {
+	_, err := admin.New(nil)
+	require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	r, err := replica.New(memory.New(), replica.Names("a"), runs)
+	require.NoError(t, err)
+	_, err = admin.New(r, dashboard.WithToken("short"))
+	require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	h, err := admin.New(r)
+	require.NoError(t, err)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/dashboard/", http.NoBody))
+	require.Equal(t, http.StatusForbidden, w.Code, "not from this machine")
+	w = httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	require.Equal(t, http.StatusFound, w.Code)
+}
