@@ -94,6 +94,7 @@ var mayImport = map[string]string{
 	"examples/placement":      "std . worker communicator/grpc communicator/grpc/manager examples/internal/stage",
 	"examples/quickstart":     "std . worker examples/internal/stage",
 	"examples/recruit":        "std recruit examples/internal/stage github.com/gomodule/redigo github.com/alicebob golang.org/x/sync",
+	"examples/service":        "std log replica replica/admin replica/postgres github.com/jackc/pgx",
 	"examples/replicas":       "std . worker replica replica/memory replica/postgres examples/internal/stage github.com/jackc/pgx",
 	"examples/internal/stage": "std .",
 	"examples/tenants":        "std log replica replica/postgres github.com/jackc/pgx",
@@ -156,7 +157,7 @@ var testsOnly = map[string]string{
 	"replica/backendtest":                 "",
 }
 
-// superseded is what only packages import that mayImport allows it by name. The replacements
+// superseded is what a package imports only if its line in mayImport names it. The replacements
 // are log/slog, math/rand/v2, io with os, and errors.
 const superseded = "log math/rand io/ioutil github.com/pkg/errors"
 
@@ -167,6 +168,7 @@ type goPackage struct {
 	Module                    *struct{ Main bool }
 	Imports                   []string
 	TestImports, XTestImports []string
+	GoFiles                   []string
 	IgnoredGoFiles            []string // because of build constraints
 	Error                     *struct{ Err string }
 }
@@ -220,7 +222,7 @@ func workspace(t *testing.T) []goPackage {
 	// A pattern like work does not match a package of which all files have build tags. And go
 	// test does not see what go list reads: since all folders are read here, it runs the test
 	// again after a file has changed.
-	list := []string{"list", "-e", "-deps", "-json=ImportPath,Dir,Module,Imports,TestImports,XTestImports,IgnoredGoFiles,Error"}
+	list := []string{"list", "-e", "-deps", "-json=ImportPath,Dir,Module,Imports,TestImports,XTestImports,GoFiles,IgnoredGoFiles,Error"}
 	require.NoError(t, fs.WalkDir(os.DirFS("."), ".", func(path string, d fs.DirEntry, err error) error {
 		if d.IsDir() && (path == "tools" || d.Name() == "testdata" || strings.HasPrefix(path, ".") && path != ".") {
 			return fs.SkipDir
@@ -268,6 +270,35 @@ func (p *goPackage) readIgnored(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The first page's program compiles at most this many lines of the workspace, with comments,
+// blanks and generated code.
+func TestArchitecture_LinesOfTheFirstProgram(t *testing.T) {
+	const most = 30_500
+	packages := workspace(t)
+	byPath := make(map[string]goPackage)
+	for _, p := range packages {
+		byPath[p.ImportPath] = p
+	}
+	lines, seen := 0, make(map[string]bool)
+	for todo := []string{modulePath + "/examples/tenants"}; len(todo) > 0; todo = todo[1:] {
+		p := byPath[todo[0]]
+		if seen[p.ImportPath] || p.Module == nil || !p.Module.Main {
+			continue
+		}
+		seen[p.ImportPath] = true
+		todo = append(todo, p.Imports...)
+		for _, name := range p.GoFiles {
+			text, err := os.ReadFile(filepath.Join(p.Dir, name))
+			require.NoError(t, err)
+			lines += bytes.Count(text, []byte("\n"))
+		}
+		require.NotContains(t, p.Imports, "google.golang.org/grpc")
+	}
+	t.Logf("%d lines in %d packages", lines, len(seen))
+	require.Greater(t, len(seen), 10)
+	require.LessOrEqual(t, lines, most)
 }
 
 // violations returns where the packages of the workspace break a rule.

@@ -13,9 +13,6 @@ import (
 	"github.com/f8949c05/orchestrator/internal/pgtest"
 )
 
-// Before init of the program looks for it.
-var _ = stagetest.IsProgram() || os.Setenv("DATABASE_URL", "none") != nil
-
 func TestMain(m *testing.M) {
 	if stagetest.IsProgram() {
 		main()
