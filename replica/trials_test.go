@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -275,5 +276,28 @@ func TestWithLeading(t *testing.T) {
 		time.Sleep(3 * lease)
 		require.NoError(t, f.leave("r0"))
 		require.Equal(t, []string{"leads true", "stops false", "leads true", "stops false"}, calls)
+	})
+}
+
+// R-i: a new version brings a new kind of task. Tasks that require a label of the new version are
+// never given to the old one, whoever leads, and the others stay where they are.
+func TestRi_ANewKindOfTask(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(3, 6)
+		f.want(append(named(6), replica.Task{Name: "report", Requires: []string{"reports"}})...)
+		time.Sleep(lease)
+		require.Zero(t, f.copiesOf("report"), "no replica can run it")
+		require.Equal(t, 6, f.total())
+		for i := range 3 {
+			f.join(fmt.Sprintf("new%d", i), replica.WithSettings(orchestrator.WorkerSettings{Labels: []string{"reports"}}))
+			f.within(lease, "it runs on a new one", func() bool { return f.allRun() })
+			require.NoError(t, f.leave(fmt.Sprintf("r%d", i)))
+			f.within(2*lease, "all run", f.allRun)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for name, copies := range f.running["report"] {
+			require.True(t, copies == 0 || strings.HasPrefix(name, "new"), name)
+		}
 	})
 }
