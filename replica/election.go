@@ -261,6 +261,9 @@ func (o *observer) observe(v *View, all bool, began, received time.Time) {
 		s := o.seen[m.ID]
 		if s == nil {
 			s = &sighting{beat: m.Heartbeat, since: received, read: began}
+			if beat, ok := v.Beats[m.ID]; ok { // the record may have an earlier one
+				s.beat = beat
+			}
 			o.seen[m.ID] = s
 		}
 		s.member, s.missing = m, time.Time{}

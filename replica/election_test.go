@@ -203,6 +203,20 @@ func TestA2_DeathIsObserved(t *testing.T) {
 	require.Empty(t, e.evict(at(5*lease)))
 }
 
+// A record may have an earlier heartbeat than Beats: that is no sign of life.
+func TestRg_ADeadMemberOfAnotherService(t *testing.T) {
+	foreign := other(2)
+	foreign.Service, foreign.Heartbeat, foreign.Joined = "another", 17, 0
+	e := candidate(View{Server: "s", Confirmed: true})
+	e.self.Service = "this"
+	for i := range 3 {
+		began := at(time.Duration(i) * time.Second)
+		e.received(&View{Server: "s", Confirmed: true, Members: []Member{foreign}, Beats: map[uint64]uint64{1: 1, 2: 27}}, true, began, began)
+		require.NotNil(t, e.foreign())
+		require.False(t, e.foreign().moved)
+	}
+}
+
 func TestB6_MembersThatVanish(t *testing.T) {
 	v := View{Server: "s", Confirmed: true, Epoch: 5, Leader: 2, Members: []Member{other(2), other(3)}}
 	e := candidate(v)

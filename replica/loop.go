@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,7 @@ type loop struct {
 	storedAt   uint64  // heartbeat of that Sync
 	unanswered bool    // the last Sync failed
 	counters   Counters
+	failing    bool  // a warning has said that the backend fails
 	failed     error // of the last turn
 	called     error // of the last call
 
@@ -175,7 +177,10 @@ func (l *loop) call(ctx context.Context, what string, f func(context.Context) (V
 	}
 	if l.called = nil; err != nil {
 		l.called = fmt.Errorf("%s: %w", what, err)
-		l.r.warn("backend failed, call is repeated", "err", l.called)
+		l.failing = l.r.warn("backend failed, call is repeated", "err", l.called) || l.failing
+	} else if l.failing {
+		l.failing = false
+		l.r.log.Info("backend answers again")
 	}
 	return v, l.called
 }
@@ -330,6 +335,9 @@ func (l *loop) follow(ctx context.Context) error {
 	return bad
 }
 
+// errPaused is why a lease is lost though no call has failed.
+var errPaused = errors.New("the process stood still")
+
 // rejoin begins another life if the lease is lost (A5).
 func (l *loop) rejoin(ctx context.Context) error {
 	select {
@@ -345,7 +353,7 @@ func (l *loop) rejoin(ctx context.Context) error {
 		l.leave.tasks += len(l.d.accepted) // they have not moved
 	}
 	if l.e.synced {
-		l.r.log.Warn("lease lost, all tasks stop and the replica joins again", "err", l.called)
+		l.r.log.Warn("lease lost, all tasks stop and the replica joins again", "err", cmp.Or(l.called, errPaused))
 	}
 	if err := l.r.worker.Rejoin(ctx); err != nil {
 		return fmt.Errorf("rejoin: %w", err)

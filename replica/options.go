@@ -175,7 +175,8 @@ func WithLeading(leading func(o *orchestrator.Orchestrator[WorkerID, string]) (s
 }
 
 // WithLogger sets the logger. The default is slog.Default(). A replica logs about five
-// lines in its life, and in trouble one line for each cause and minute. It must not be nil;
+// lines in its life, a leader one for each term with changes, and in trouble one line for each
+// cause and minute. It must not be nil;
 // slog.DiscardHandler silences it.
 func WithLogger(l *slog.Logger) Option { return func(s *settings) { s.log = l } }
 

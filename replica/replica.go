@@ -104,13 +104,16 @@ func (r *Replica) wake() {
 	}
 }
 
-// warn logs a warning, at most once a minute for each text, which must be constant.
-func (r *Replica) warn(text string, args ...any) {
+// warn logs a warning, at most once a minute for each text, which must be constant. It reports
+// whether it did.
+func (r *Replica) warn(text string, args ...any) bool {
 	value, _ := r.limiters.LoadOrStore(text, new(loglimit.Limiter))
 	limiter, _ := value.(*loglimit.Limiter)
-	if omitted, ok := limiter.Take(time.Now(), ""); ok {
+	omitted, ok := limiter.Take(time.Now(), "")
+	if ok {
 		r.log.Warn(text, append(args, loglimit.Omitted(omitted))...)
 	}
+	return ok
 }
 
 // Run joins the table and runs tasks until ctx ends. Then its tasks move to other replicas,

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -22,8 +23,8 @@ import (
 // replicas of a service give the same name, others in the same database another one. Replicas do
 // not share a Table. A bad argument is an error of all its calls.
 //
-// New does not connect. The table makes up to two connections of its own, as the pool would: one
-// for its calls, and one that waits for changes. So tasks that use up the pool cost no lease.
+// New does not connect. The table makes two connections of its own, as the pool would: one for its
+// calls, and one that waits for changes. So tasks that use up the pool cost no lease.
 func New(pool *pgxpool.Pool, name string, opts ...Option) *Table {
 	t := &Table{name: name, log: slog.Default(), known: make(map[uint64]known)}
 	bad := pool == nil || name == "" || len(name) > 200 || slices.ContainsFunc(opts, func(o Option) bool { return o == nil })
@@ -46,6 +47,7 @@ func own(pool *pgxpool.Pool) *pgxpool.Config {
 	config := pool.Config()
 	// One is used. If it is silent, pgx takes 15 seconds to close it, in which four calls time out.
 	config.MaxConns, config.MinConns, config.MinIdleConns = 5, 0, 0
+	config.MaxConnIdleTime = min(config.MaxConnIdleTime, time.Minute)
 	config.ConnConfig.RuntimeParams["standard_conforming_strings"] = "on"
 	config.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // pgx reads no other
 	return config

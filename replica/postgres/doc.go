@@ -29,8 +29,9 @@
 // Each replica has a connection for its calls, and one that waits for notifications. The one
 // that leads has a third one for [Query], and so has each for a moment when it starts. They are made
 // as the pool makes its own, with its hooks, and do not count among its MaxConns. So n replicas need
-// 3n connections of the server, beside those of their pools: max_connections is 100 by default. A
-// connection that falls silent is replaced after a quarter of a lease.
+// 3n connections of the server, beside those of their pools: max_connections is 100 by default. Each
+// has one more for two minutes after it has started, and for 15 seconds after a connection has
+// fallen silent, which is replaced after a quarter of a lease.
 //
 // Where notifications do not arrive, as through PgBouncer in transaction mode, replicas find it
 // out, say so, and read at intervals instead: some 50 ms with a few replicas, and less often the
