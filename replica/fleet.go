@@ -35,7 +35,7 @@ type Change struct {
 // because the task may move at any time: the owner must check its own lease (worker.Check). The
 // slice must not be changed.
 func (r *Replica) Owners(task string) []Owner {
-	r.fleet.ask(r.wake, false)
+	r.fleet.ask(&r.fleet.who, r.wake)
 	r.fleet.mu.Lock()
 	defer r.fleet.mu.Unlock()
 	return r.fleet.owners[task]
@@ -47,7 +47,7 @@ func (r *Replica) Owners(task string) []Owner {
 func (r *Replica) Watch(ctx context.Context) iter.Seq[Change] {
 	return func(yield func(Change) bool) {
 		f := &r.fleet
-		f.ask(r.wake, false)
+		f.ask(&f.who, r.wake)
 		w := &watcher{changed: make(map[string]bool), woken: make(chan struct{}, 1)}
 		f.mu.Lock()
 		for task := range f.owners {
@@ -77,7 +77,7 @@ func (r *Replica) Watch(ctx context.Context) iter.Seq[Change] {
 			case <-ctx.Done():
 			case <-w.woken:
 			case <-time.After(followTime / 2):
-				f.ask(r.wake, false)
+				f.ask(&f.who, r.wake)
 			}
 		}
 	}
@@ -88,7 +88,7 @@ func (r *Replica) Watch(ctx context.Context) iter.Seq[Change] {
 // interval for ten seconds after a call. Last waits for the first one, at most a second. It
 // returns nil if there is none.
 func (r *Replica) Last() *orchestrator.Snapshot[WorkerID, string] {
-	r.fleet.ask(r.wake, true)
+	r.fleet.ask(&r.fleet.why, r.wake)
 	if o := r.present(); o != nil {
 		return o.Last()
 	}
@@ -162,14 +162,19 @@ const followTime = 10 * time.Second
 
 // fleet has what others ask of all replicas. The loop writes it.
 type fleet struct {
-	mu                sync.Mutex
-	running           bool
-	asked, askedTerms time.Time
-	known, termed     chan struct{} // closed while owners are known, and while a term is
-	owners            map[string][]Owner
-	members           map[uint64]*ownership
-	watchers          map[*watcher]bool
-	observers         map[*func(*orchestrator.Snapshot[WorkerID, string])]bool
+	mu        sync.Mutex
+	running   bool
+	who, why  question // for owners; for terms
+	owners    map[string][]Owner
+	members   map[uint64]*ownership
+	watchers  map[*watcher]bool
+	observers map[*func(*orchestrator.Snapshot[WorkerID, string])]bool
+}
+
+// question is something that others ask.
+type question struct {
+	asked time.Time     // the last time
+	known chan struct{} // closed while the answer is known
 }
 
 // ownership is what a member owns.
@@ -186,31 +191,29 @@ type watcher struct {
 
 func newFleet() fleet {
 	return fleet{
-		known: make(chan struct{}), termed: make(chan struct{}), owners: make(map[string][]Owner), members: make(map[uint64]*ownership),
+		who: question{known: make(chan struct{})}, why: question{known: make(chan struct{})},
+		owners: make(map[string][]Owner), members: make(map[uint64]*ownership),
 		watchers: make(map[*watcher]bool), observers: make(map[*func(*orchestrator.Snapshot[WorkerID, string])]bool),
 	}
 }
 
-// ask makes the loop follow the table, with terms if asked, and waits until it does.
-func (f *fleet) ask(wake func(), terms bool) {
+// ask makes the loop find the answer, and waits until it has.
+func (f *fleet) ask(q *question, wake func()) {
 	f.mu.Lock()
-	running, ready := f.running, f.known
+	running, known := f.running, q.known
 	if running {
-		f.asked = time.Now()
-	}
-	if running && terms {
-		f.askedTerms, ready = f.asked, f.termed
+		q.asked = time.Now()
 	}
 	f.mu.Unlock()
 	select {
-	case <-ready:
+	case <-known:
 		return
 	default:
 	}
 	if running {
 		wake()
 		select {
-		case <-ready:
+		case <-known:
 		case <-time.After(time.Second):
 		}
 	}
@@ -223,25 +226,25 @@ func (f *fleet) run(running bool) {
 	f.running = running
 }
 
-// isAsked reports whether owners, and terms, are asked for.
-func (f *fleet) isAsked(now time.Time) (owners, terms bool) {
+// isAsked reports whether somebody asks.
+func (f *fleet) isAsked(q *question, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return now.Sub(f.asked) < followTime, now.Sub(f.askedTerms) < followTime
+	return now.Sub(q.asked) < followTime
 }
 
-// is opens or closes one of the channels.
-func (f *fleet) is(which *chan struct{}, ready bool) {
+// answer records whether the answer is known.
+func (f *fleet) answer(q *question, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	select {
-	case <-*which:
-		if !ready {
-			*which = make(chan struct{})
+	case <-q.known:
+		if !known {
+			q.known = make(chan struct{})
 		}
 	default:
-		if ready {
-			close(*which)
+		if known {
+			close(q.known)
 		}
 	}
 }

@@ -20,16 +20,15 @@ type following struct {
 
 // answer begins and ends to follow the table, as it is asked for.
 func (l *loop) answer(ctx context.Context, now time.Time) {
-	f, asked, terms := &l.r.fleet, false, false
-	if l.joined {
-		asked, terms = f.isAsked(now)
-	}
+	f := &l.r.fleet
+	terms := l.joined && f.isAsked(&f.why, now)
+	asked := terms || l.joined && f.isAsked(&f.who, now)
 	if l.lead != nil {
 		if asked {
 			l.lead.c.do(func(d *dispatch) { f.update(d, l.e.observed.seen, now) })
 		}
-		f.is(&f.known, asked)
-		f.is(&f.termed, true)
+		f.answer(&f.who, asked)
+		f.answer(&f.why, true)
 		return
 	}
 	if l.follows != nil && (!asked || l.follows.epoch != l.e.head.Epoch) {
@@ -56,7 +55,7 @@ func (l *loop) stopFollowing() {
 		l.stopLooking()
 		l.follows, l.since = nil, ""
 	}
-	l.r.fleet.is(&l.r.fleet.known, false)
+	l.r.fleet.answer(&l.r.fleet.who, false)
 }
 
 // followed records a View with Follow. A full one replaces what was known, because no other
@@ -80,7 +79,7 @@ func (l *loop) followed(v *View, now time.Time) {
 		d.observe(v, now)
 		f.update(d, l.e.observed.seen, now)
 	})
-	f.is(&f.known, true)
+	f.answer(&f.who, true)
 	if v.Full && w.o != nil {
 		l.show(l.updateTasksOf(w))
 	}
@@ -104,9 +103,9 @@ func (l *loop) beginLooking(ctx context.Context) {
 			r.mu.Lock()
 			if ctx.Err() == nil {
 				r.shown = o
+				r.fleet.answer(&r.fleet.why, true)
 			}
 			r.mu.Unlock()
-			r.fleet.is(&r.fleet.termed, ctx.Err() == nil)
 			backoff.Sleep(ctx, r.s.interval)
 		}
 	})
@@ -121,14 +120,15 @@ func (l *loop) show(err error) {
 
 // stopLooking ends what beginLooking has begun.
 func (l *loop) stopLooking() {
-	if l.follows.o != nil {
-		l.follows.cancel()
-		l.follows.o = nil
-		l.r.mu.Lock()
-		l.r.shown = nil
-		l.r.mu.Unlock()
+	if l.follows.o == nil {
+		return
 	}
-	l.r.fleet.is(&l.r.fleet.termed, false)
+	l.follows.cancel()
+	l.follows.o = nil
+	l.r.mu.Lock()
+	defer l.r.mu.Unlock()
+	l.r.shown = nil
+	l.r.fleet.answer(&l.r.fleet.why, false)
 }
 
 // updateTasksOf passes the list in force on to the orchestrator that only looks.

@@ -58,6 +58,7 @@ type history struct {
 	r     *rand.Rand
 	next  int
 	saved []memory.Saved
+	asks  sync.WaitGroup
 	// losses: the table may be set back or emptied. Then all leases are equal: nothing is
 	// promised for a member that is cut off then and has the longest lease of all.
 	losses bool
@@ -99,7 +100,11 @@ func (h *history) run() {
 	}
 	time.Sleep(3 * lease) // a leader may come that knows an older list
 	h.within(11*lease, "the end", func() bool { return h.allRun() && h.even() })
+	for _, n := range h.replicas {
+		h.within(lease, n.name+" knows who runs what", func() bool { return h.knows(n) && h.shows(n) })
+	}
 	time.Sleep(2 * lease)
+	h.asks.Wait()
 	h.neverTwice()
 	if !h.allRun() {
 		h.t.Fatalf("not settled any more: %v", h.loads())
@@ -148,6 +153,11 @@ func (h *history) event() {
 		h.table.Truncate()
 	case kind < 18:
 		h.edit()
+	case kind == 18: // they wait
+		n := h.replicas[pick()]
+		h.note("ask %s", n.name)
+		h.asks.Go(func() { n.Owners("t00") })
+		h.asks.Go(func() { n.Last() })
 	}
 }
 

@@ -79,8 +79,8 @@ func (l *loop) stopLeading(reason string) {
 	l.lead.cancel(orchestrator.ErrDeposed)
 	l.r.log.Info("leads no longer", "epoch", l.e.led, "reason", reason)
 	l.former, l.lead, l.e.leads, l.e.campaigned, l.since = l.lead.done, nil, false, time.Now(), ""
-	l.r.fleet.is(&l.r.fleet.known, false)
-	l.r.fleet.is(&l.r.fleet.termed, false)
+	l.r.fleet.answer(&l.r.fleet.who, false)
+	l.r.fleet.answer(&l.r.fleet.why, false)
 }
 
 // checkLeadership ends a leadership that has ended.

@@ -84,8 +84,8 @@ func (l *loop) run(stop, ctx context.Context) error {
 		if err := l.follow(ctx); err != nil {
 			return err
 		}
-		l.answer(ctx, time.Now())
 		l.publish()
+		l.answer(ctx, time.Now())
 		l.closeTasks(ctx)
 		if done, err := l.wait(ctx, changes); done {
 			return err
