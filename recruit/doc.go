@@ -16,8 +16,11 @@
 // clean up, but also calls Enlist more often.
 //
 // A web server need not call Enlist: [Recruiter.Middleware] does so, without
-// delaying the response. A worker of this module need not either:
-// worker.WithSpareTime calls it while a slot is free.
+// delaying the response. Any other process can call it from a ticker:
+//
+//	for range time.Tick(time.Second) {
+//		r.Enlist(ctx)
+//	}
 //
 // # How to write a job
 //
@@ -37,10 +40,9 @@
 // fields expire.
 //
 // So a rate depends on where Enlist is called. With 1000 requests a second, a rate
-// of 0.01 means ten runs a second. In the spare time of a worker, which calls at
-// most once a second, the same rate means at most one run in a hundred seconds.
-// There, use a separate recruiter, not shared with a web server, with rates that add
-// up to almost 1.
+// of 0.01 means ten runs a second. With a ticker of one second it means one run in a
+// hundred seconds. There, use a separate recruiter, not shared with a web server, with
+// rates that add up to almost 1.
 //
 // # Guarantees
 //

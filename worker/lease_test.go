@@ -38,6 +38,11 @@ func leased(t *testing.T, run func(context.Context, string) error, opts ...worke
 	return w
 }
 
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // fenced reports whether the worker has begun to stop all tasks.
 func fenced(w *worker.Worker[string]) bool { return isClosed(w.LeaseLost()) }
 

@@ -31,7 +31,6 @@ type config struct {
 	stop      time.Duration // the part of the lease that tasks have to stop
 	readiness bool
 	backoff   backoff.Backoff
-	spare     spareTime
 	seed      uint64
 	logger    *slog.Logger
 	problems  []error

@@ -20,7 +20,6 @@ type Worker[T comparable] struct {
 	run   func(ctx context.Context, task T) error
 	hooks hooks[T]
 	cfg   config
-	spare *spareTimer
 
 	// mu guards the fields below and every entry. It is not held while a function of
 	// the user, the logger or the record is called, nor while waiting.
@@ -81,7 +80,6 @@ func New[T comparable](run func(ctx context.Context, task T) error, opts ...Opti
 		random:   rand.New(rand.NewPCG(cfg.seed, 0)),
 	}
 	w.leasePeriod = w.newLeasePeriod()
-	w.spare = w.newSpareTimer()
 	return w, nil
 }
 
@@ -150,7 +148,6 @@ func (w *Worker[T]) list() {
 func (w *Worker[T]) Stop(ctx context.Context) error {
 	w.mu.Lock()
 	w.closed = true
-	w.spare.cancel(ErrClosed)
 	for e := range w.order.all() {
 		if e.state != Stopping && e.state != Completed && e.state != Failed {
 			w.stop(e, ErrClosed)
@@ -175,20 +172,16 @@ func (w *Worker[T]) Stop(ctx context.Context) error {
 }
 
 // Close ends all tasks with the cause [ErrClosed]. It returns when the tasks have
-// stopped, the record ([WithRecord]) is removed and the function of [WithSpareTime]
-// has returned. After Close has begun, Add fails with [orchestrator.ErrRejected];
-// List and Remove still answer. Keep the lease alive until Close has returned: if it
-// is lost earlier, the last resort is still called.
+// stopped and the record ([WithRecord]) is removed. After Close has begun, Add fails
+// with [orchestrator.ErrRejected]; List and Remove still answer. Keep the lease alive
+// until Close has returned: if it is lost earlier, the last resort is still called.
 //
 // If ctx ends first, the error counts the tasks that have not stopped and wraps the
-// cause of ctx. The function of WithSpareTime is not a task and needs no lease.
-// Close waits for it last, for at most one second, and the error says if it has not
-// returned. Close may be called again to continue waiting, or to try again to remove
-// the record.
+// cause of ctx. Close may be called again to continue waiting, or to try again to
+// remove the record.
 func (w *Worker[T]) Close(ctx context.Context) error {
 	w.mu.Lock()
 	w.closed = true
-	w.spare.cancel(ErrClosed)
 	w.stopEach(ErrClosed)
 	w.settleIfEmpty()
 	p := w.leasePeriod // the last: Rejoin creates none after closed is set
@@ -196,9 +189,6 @@ func (w *Worker[T]) Close(ctx context.Context) error {
 	err := w.awaitEmpty(ctx, p)
 	if err == nil {
 		err = w.removeRecord(ctx)
-	}
-	if err == nil {
-		err = w.spare.end(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("close worker: %w", err)

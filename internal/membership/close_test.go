@@ -135,18 +135,6 @@ func TestW6_ASlowEndIsNotAnError(t *testing.T) {
 	})
 }
 
-// Spare time that does not end does not keep the member from leaving.
-func TestW6_LeavesThoughSpareTimeDoesNotEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		let := make(chan struct{})
-		defer close(let)
-		m := startMember(t, &cluster{}, worker.WithSpareTime(time.Second, func(context.Context) { <-let }))
-		after(2 * time.Second)
-		require.NoError(t, m.runner.Close(t.Context()))
-		require.Contains(t, m.noted(), "leave")
-	})
-}
-
 // What ends the member while it drains stops tasks that have not moved.
 func TestW6_ItEndsWhileItDrains(t *testing.T) {
 	for name, c := range map[string]struct {
