@@ -41,11 +41,6 @@ type TermStats struct {
 	// fewest starts with which any plan could reach the same spread (P8).
 	Adds       int `json:"adds"`
 	LowerBound int `json:"lower_bound"`
-	// HighestBound and MovesBound are set if the weights of tasks differ and something
-	// changes: no plan gets the highest weight by share of a worker below the one, and no plan
-	// that is as even has fewer moves than the other (P20).
-	HighestBound float64 `json:"highest_bound,omitempty"`
-	MovesBound   int     `json:"moves_bound,omitempty"`
 	// Spread is the difference between the largest and the smallest number of tasks on
 	// an open worker at the end of the term.
 	Spread int `json:"spread"`

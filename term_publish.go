@@ -79,7 +79,6 @@ func (t *termRun[W, T]) count() {
 func (t *termRun[W, T]) countChanges() {
 	s, d := &t.stats, &t.decision
 	s.Deferred, s.Adds, s.LowerBound, s.EvictionsHeld = d.Deferred, d.Adds, d.LowerBound, d.EvictionsHeld
-	s.HighestBound, s.MovesBound = d.HighestBound, d.MovesBound
 	in := &s.Instances
 	in.Wanted, in.Held, in.Unplaceable, in.Missing = t.expect.Wanted, d.Held, d.Unplaced, d.Missing
 	if !t.expect.Loaded {
@@ -87,7 +86,7 @@ func (t *termRun[W, T]) countChanges() {
 		return
 	}
 	if s.Observed {
-		s.Deferred, s.Adds, s.LowerBound, s.HighestBound, s.MovesBound = 0, 0, 0, 0, 0
+		s.Deferred, s.Adds, s.LowerBound = 0, 0, 0
 	} else if len(d.Changes) > 0 {
 		s.Changes, s.Outcomes = make(map[ChangeKind]int), make(map[Outcome]int)
 	}

@@ -182,12 +182,6 @@
 // what is out of band, until none in reach does (P19). Placement by weight is no flow, so
 // the result is not always the best one.
 //
-// [Plan.HighestBound] is the highest of three relaxations (P20): tasks that can be divided;
-// the heaviest task alone on the largest worker that may run it; and of k*m+1 tasks on m
-// workers, k+1 on one of them. [Plan.MovesBound] counts, for each worker, the fewest copies
-// that bring it to the highest or lowest load of the plan, if it gives the heaviest of its
-// own, or gains the heaviest of all.
-//
 // Zones do not divide the workers then: only few tasks may have several copies, and all
 // loads should be even. A zone with as many copies of a task as it may have takes no more of
 // them, as a worker takes no second one.

@@ -51,7 +51,7 @@ func (s *secondLook) run(p *Planner, pr *Problem, plan Plan) (Plan, error) {
 			}
 			s.add(c)
 		}
-		plan = s.joined(plan, next)
+		plan = s.joined(next)
 	}
 	plan.Changes = s.changes
 	return plan, nil
@@ -183,8 +183,8 @@ func (s *secondLook) add(c Change) {
 	s.changes = append(s.changes, c)
 }
 
-// joined returns the plan of all changes.
-func (s *secondLook) joined(plan, next Plan) Plan {
+// joined returns next with all changes.
+func (s *secondLook) joined(next Plan) Plan {
 	s.changes = slices.DeleteFunc(s.changes, func(c Change) bool { return c.From == None && c.To == None })
 	slices.SortStableFunc(s.changes, func(a, b Change) int { // stops come last
 		switch {
@@ -196,7 +196,7 @@ func (s *secondLook) joined(plan, next Plan) Plan {
 		return 0
 	})
 	next.Changes = s.changes
-	next.Adds, next.Moves, next.MovesBound = 0, 0, plan.MovesBound
+	next.Adds, next.Moves = 0, 0
 	needed, grows := 0, make(map[int32]int)
 	for _, c := range s.changes {
 		if c.From != None && c.Reason != Unexpected {

@@ -284,10 +284,6 @@ func (r *rules) takeWeighing() {
 	for i, w := range r.workers {
 		s.loads[w].Level = g.levels.goal(int32(i)) << s.shift
 	}
-	p := &r.plan
-	p.Highest = higherUse(p.Highest, g.highest)
-	p.HighestBound = higherUse(p.HighestBound, g.highestBound)
-	p.MovesBound += g.movesBound
 }
 
 // setLoads sets the loads of the plan. One pass over the lists.
@@ -338,12 +334,4 @@ func (r *rules) addWeightSquares(j *judgement, planned bool) {
 			j.addSquare(square.Mul(square, square), r.shareOf(int32(w)))
 		}
 	}
-}
-
-// higherUse returns the higher of two loads by share.
-func higherUse(u Use, r ratio) Use {
-	if u.Share == 0 || (ratio{u.Load, u.Share}).compare(r) < 0 {
-		return Use{r.num, r.den}
-	}
-	return u
 }

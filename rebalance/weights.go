@@ -11,7 +11,7 @@ import (
 // elsewhere is the worker of an item that runs on a worker outside the part.
 const elsewhere int32 = -2
 
-// weighing places the items of a part by weight (P17 to P20). It knows nothing of the
+// weighing places the items of a part by weight (P17 to P19). It knows nothing of the
 // draft. The caller fills the input, calls solve, and reads the output; all slices of the
 // input stay the caller's. Workers are numbered from 0 within the part.
 //
@@ -43,13 +43,7 @@ type weighing struct {
 
 	// Output, with to of each item. An item whose to equals its from does not move. Whether
 	// an item has a place is up to isPlaced.
-	highest      ratio // the highest load by share
-	highestBound ratio // no placement of as many items gets below: see bounds
-	moves        int   // items that run and get another worker
-	spent        int   // of these, items that could stay where they are
-	movesBound   int   // no plan that is no worse at the top and the bottom of a pool has fewer
-
-	levelBound ratio // the highest level, before workers that gain nothing lost something
+	spent int // items that get another worker although they could stay where they are
 
 	workers int
 	levels  weightLevels
@@ -89,14 +83,12 @@ type weighed struct {
 func (g *weighing) solve() {
 	g.begin()
 	g.levels.solve(g.workers)
-	g.levelBound = g.levels.highest
 	g.setBands(int64(g.band))
 	g.ranking.build(g)
 	g.placeAll()
 	g.even()
 	g.settle()
 	g.untangle()
-	g.bounds()
 }
 
 // isPlaced reports whether an item has a place. An item without one does not run, or stays
@@ -382,5 +374,4 @@ type memory struct {
 	steps                                             []step
 	left, right                                       []choice
 	range1                                            [1]stretch
-	weights, stays                                    []int64
 }

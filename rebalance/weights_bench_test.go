@@ -75,8 +75,7 @@ func carriedOut(pr *Problem, plan Plan) [][]int32 {
 	return after
 }
 
-// BenchmarkWeights reports, beside the time, the moves and P20's bound on them, and the
-// highest load as a multiple of its bound.
+// BenchmarkWeights reports the moves beside the time.
 func BenchmarkWeights(b *testing.B) {
 	for _, size := range []struct{ tasks, workers int }{{100_000, 1_000}, {1_000_000, 10_000}} {
 		for _, law := range weightLaws {
@@ -104,10 +103,6 @@ func BenchmarkWeights(b *testing.B) {
 					}
 					require.NoError(b, err)
 					b.ReportMetric(float64(plan.Moves), "moves")
-					b.ReportMetric(float64(plan.MovesBound), "moves-bound")
-					if h, l := plan.Highest, plan.HighestBound; l.Load > 0 {
-						b.ReportMetric(float64(h.Load)*float64(l.Share)/float64(h.Share)/float64(l.Load), "of-bound")
-					}
 				})
 			}
 		}

@@ -28,8 +28,6 @@ type weightLevels struct {
 	pool   []int32 // by kind
 	poolOf []int32 // by class; None if no worker may run it
 	level  []ratio // by pool
-	// highest is the highest level before tasks are set aside: no placement gets below it.
-	highest ratio
 
 	kinds   int
 	members [][]int32 // by kind: workers, those with the largest share first
@@ -102,10 +100,6 @@ func (l *weightLevels) band(w int32, band int64) (high, low int64) {
 func (l *weightLevels) solve(workers int) {
 	l.begin(workers)
 	l.decompose()
-	l.highest = ratio{0, 1}
-	for _, level := range l.level {
-		l.highest = larger(l.highest, level)
-	}
 	for l.giant() && l.setAside() {
 		l.decompose()
 	}

@@ -346,20 +346,13 @@ func (p placements) tables() []table {
 			starts.add(fleet, beyond...)
 			continue
 		}
-		isWeighted := strings.HasPrefix(name, "weights, ")
-		t := table{Title: name, Columns: []string{"ms", "× scan", "starts", "fewest"}}
-		if isWeighted {
-			t.Columns = append(t.Columns, "highest load by its bound")
+		last, value := "fewest", func(p rebalance.Plan) number { return count(p.LowerBound) }
+		if strings.HasPrefix(name, "weights, ") {
+			last, value = "highest load by the mean", highest
 		}
+		t := table{Title: name, Columns: []string{"ms", "× scan", "starts", last}}
 		for j, r := range p.results[i] {
-			values := []number{ms(r.took.median()), number(ratio(r.took, p.scan[i][j])), count(r.plan.Adds), count(r.plan.LowerBound)}
-			if isWeighted {
-				values = append(values, level(r.plan))
-				if r.event != ruledCold.name {
-					values[3] = count(r.plan.MovesBound)
-				}
-			}
-			t.add(r.event, values...)
+			t.add(r.event, ms(r.took.median()), number(ratio(r.took, p.scan[i][j])), count(r.plan.Adds), value(r.plan))
 		}
 		tables = append(tables, t)
 	}
@@ -367,12 +360,11 @@ func (p placements) tables() []table {
 	return append(tables, p.quality.tables()...)
 }
 
-// level returns the highest load by share of a plan, by the bound below which no placement
-// gets.
-func level(plan rebalance.Plan) number {
-	top, bound := plan.Highest, plan.HighestBound
-	if bound.Load == 0 {
-		return missing()
+// highest returns the highest load of a plan, by the mean.
+func highest(plan rebalance.Plan) number {
+	most, total := int64(0), int64(0)
+	for _, load := range plan.Loads {
+		most, total = max(most, load.Weight), total+load.Weight
 	}
-	return number(float64(top.Load) / float64(top.Share) * float64(bound.Share) / float64(bound.Load))
+	return number(float64(most) / float64(total) * float64(len(plan.Loads)))
 }

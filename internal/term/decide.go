@@ -69,11 +69,8 @@ type Decision struct {
 	// do.
 	EvictionsHeld int
 	// Loads holds, by worker, what it runs by weight after the plan, and its level; nil unless
-	// weights differ. HighestBound is the load by share below which no plan gets the highest
-	// one, and MovesBound the fewest moves; both are 0 if they are unknown.
-	Loads        []rebalance.Load
-	HighestBound float64
-	MovesBound   int
+	// weights differ.
+	Loads []rebalance.Load
 }
 
 // Mark calls f with the number of every task that the decision refers to.
@@ -278,9 +275,6 @@ func (d *decider) translate(plan *rebalance.Plan) {
 		for at, load := range plan.Loads {
 			d.out.Loads[d.index[at]] = load
 		}
-	}
-	if bound := plan.HighestBound; bound.Share > 0 {
-		d.out.HighestBound, d.out.MovesBound = float64(bound.Load)/float64(bound.Share), plan.MovesBound
 	}
 	d.out.Changes = make([]Change, 0, len(plan.Changes))
 	for _, c := range plan.Changes {
