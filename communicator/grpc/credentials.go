@@ -17,12 +17,6 @@ import (
 // identifies a manager: orchestrator://manager.
 const ManagerURI = identity.ManagerURI
 
-// ReplicaURI is the URI among a certificate's subject alternative names that identifies
-// one of several equal processes, as package replica has them: it is a manager, and the
-// worker of every name. Use it, or a function of [WithIdentities] that returns it, only
-// where every holder of such a certificate may do everything.
-const ReplicaURI = identity.ReplicaURI
-
 // WorkerURI returns the URI among a certificate's subject alternative names that
 // identifies the worker of a name: orchestrator://worker/NAME. Bytes that are not
 // allowed in a URI, and slashes, are escaped, so every name has a URI. Other spellings
@@ -106,8 +100,7 @@ func WithIdentities(f func(*x509.Certificate) []string) CredentialsOption {
 //   - it has expired, or is not valid yet
 //   - no authority has signed it
 //   - it identifies no manager and no worker
-//   - it is neither for servers nor for clients, or identifies a replica ([ReplicaURI])
-//     and is not for both
+//   - it is neither for servers nor for clients
 //
 // An expired authority is ignored, not an error, so it may stay until all files are
 // replaced. The authorities of peers are not known before a handshake.

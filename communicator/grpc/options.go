@@ -39,10 +39,6 @@ func (f optionFunc) ApplyMember(s *option.Member)             { f(&s.Settings) }
 
 func (f optionFunc) apply(s *peer.Settings) { f(s) }
 
-type serverOptionFunc func(*option.Server)
-
-func (f serverOptionFunc) ApplyServer(s *option.Server) { f(s) }
-
 type communicatorOptionFunc func(*option.Communicator)
 
 func (f communicatorOptionFunc) ApplyCommunicator(s *option.Communicator) { f(s) }
@@ -98,14 +94,6 @@ func WithCredentials(c *Credentials) Option {
 // limited to loopback.
 func WithPlaintext() Option {
 	return optionFunc(func(s *peer.Settings) { s.Plaintext = true })
-}
-
-// WithTermTokens gives each task that starts a token: the sum of the epoch and the number
-// of the term that starts it (see worker.Token). It rises with each new owner of a task if
-// the epochs of leaders are further apart than the number of terms that each leads, such
-// as those of package replica. By default tasks have no tokens.
-func WithTermTokens() ServerOption {
-	return serverOptionFunc(func(s *option.Server) { s.Tokens = true })
 }
 
 // Contents provides the contents of tasks.

@@ -56,7 +56,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("serve worker: %w", err), l.Close())
 	}
-	orchestratorv1.RegisterWorkerServer(server, &service{worker: s.worker, maxMessage: s.settings.MaxMessage, tokens: s.settings.Tokens})
+	orchestratorv1.RegisterWorkerServer(server, &service{worker: s.worker, maxMessage: s.settings.MaxMessage})
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(accepting) }()
 	select {
@@ -77,7 +77,6 @@ type service struct {
 	orchestratorv1.UnimplementedWorkerServer
 	worker     *worker.Worker[string]
 	maxMessage int
-	tokens     bool // WithTermTokens
 }
 
 // callContext returns the context for a call of the worker's methods, with the term
@@ -219,9 +218,6 @@ func (s *service) apply(ctx context.Context, all []*orchestratorv1.Change) []err
 		case orchestratorv1.Op_OP_ADD:
 			change.Op = orchestrator.OpAdd
 			change.Grant = grantOf(c)
-			if t, ok := orchestrator.TermFromContext(ctx); ok && s.tokens {
-				change.Grant.Token = t.Epoch + t.Number
-			}
 		case orchestratorv1.Op_OP_REMOVE:
 			change.Op = orchestrator.OpRemove
 		default:

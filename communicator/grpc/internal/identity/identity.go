@@ -16,10 +16,6 @@ import (
 // identifies a manager.
 const ManagerURI = "orchestrator://manager"
 
-// ReplicaURI is the URI among a certificate's subject alternative names that identifies
-// one of several equal processes: a manager, and the worker of every name.
-const ReplicaURI = "orchestrator://replica"
-
 const workerPrefix = "orchestrator://worker/"
 
 // WorkerURI returns the URI among a certificate's subject alternative names that
@@ -34,7 +30,6 @@ type Role uint8
 const (
 	RoleManager Role = iota + 1 // commands workers
 	RoleWorker                  // acts as the worker of its name
-	RoleReplica                 // does all of this, under any name
 )
 
 // Principal is the identity of one end of a connection.
@@ -45,20 +40,11 @@ type Principal struct {
 
 // String returns a readable description, in which a long name is shortened.
 func (p Principal) String() string {
-	switch p.Role {
-	case RoleManager:
+	if p.Role == RoleManager {
 		return "a manager"
-	case RoleReplica:
-		return "a replica"
 	}
 	return fmt.Sprintf("worker %q", Clip(p.Name))
 }
-
-// Is reports whether a peer that has this identity has the identity want.
-func (p Principal) Is(want Principal) bool { return p == want || p.Role == RoleReplica }
-
-// Has reports whether a peer that has this identity has a role.
-func (p Principal) Has(role Role) bool { return p.Role == role || p.Role == RoleReplica }
 
 // PrincipalsOf returns the identities among the URIs. It ignores every other URI and
 // every other spelling.
@@ -67,10 +53,6 @@ func PrincipalsOf(uris []string) []Principal {
 	for _, uri := range uris {
 		if uri == ManagerURI {
 			principals = append(principals, Principal{Role: RoleManager})
-			continue
-		}
-		if uri == ReplicaURI {
-			principals = append(principals, Principal{Role: RoleReplica})
 			continue
 		}
 		escaped, ok := strings.CutPrefix(uri, workerPrefix)

@@ -45,7 +45,6 @@ type Communicator struct {
 // Server is set by the options of grpc.NewServer.
 type Server struct {
 	peer.Settings
-	Tokens  bool                // from the term of the call
 	Serving []grpc.ServerOption // for a member, which counts the calls, and for tests
 }
 

@@ -32,20 +32,20 @@ func authorize(ctx context.Context, info *tap.Info) (context.Context, error) {
 		orchestratorv1.Manager_Heartbeat_FullMethodName,
 		orchestratorv1.Manager_Complete_FullMethodName,
 		orchestratorv1.Manager_Leave_FullMethodName:
-		return ctx, allow(ctx, "only workers may call this", func(p identity.Principal) bool { return p.Has(identity.RoleWorker) })
+		return ctx, allow(ctx, "only workers may call this", func(p identity.Principal) bool { return p.Role == identity.RoleWorker })
 	}
 	return ctx, allow(ctx, "", func(identity.Principal) bool { return true })
 }
 
 // MayCommand returns a status error if the caller is not a manager.
 func MayCommand(ctx context.Context) error {
-	return allow(ctx, "only a manager may call this", func(p identity.Principal) bool { return p.Has(identity.RoleManager) })
+	return allow(ctx, "only a manager may call this", func(p identity.Principal) bool { return p.Role == identity.RoleManager })
 }
 
 // MaySpeakFor returns a status error if the caller is not the worker of that name.
 func MaySpeakFor(ctx context.Context, name string) error {
 	want := identity.Principal{Role: identity.RoleWorker, Name: name}
-	return allow(ctx, "only "+want.String()+" may call this", func(p identity.Principal) bool { return p.Is(want) })
+	return allow(ctx, "only "+want.String()+" may call this", func(p identity.Principal) bool { return p == want })
 }
 
 // allow returns a status error unless ok is true for one of the caller's identities.

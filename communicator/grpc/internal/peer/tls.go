@@ -98,7 +98,7 @@ func (t *tlsCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.Au
 		t.refusals.log(raw.RemoteAddr(), found.refusal)
 		return conn, found, nil
 	}
-	if t.serves != 0 && !slices.ContainsFunc(found.principals, func(p identity.Principal) bool { return p.Has(t.serves) }) {
+	if t.serves != 0 && !slices.ContainsFunc(found.principals, func(p identity.Principal) bool { return p.Role == t.serves }) {
 		return conn, found, nil // its calls are refused, and it stays pending until its time is up
 	}
 	if err := admit(raw, found.principals, until); err != nil {

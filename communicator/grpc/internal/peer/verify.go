@@ -3,7 +3,6 @@ package peer
 // The verification of certificates.
 
 import (
-	"cmp"
 	"crypto/x509"
 	"encoding/asn1"
 	"errors"
@@ -52,7 +51,7 @@ func (c *Credentials) verifyServer(m *material, chain []*x509.Certificate, want 
 	if err != nil {
 		return time.Time{}, err
 	}
-	if !slices.ContainsFunc(principals, func(p identity.Principal) bool { return p.Is(want) }) {
+	if !slices.Contains(principals, want) {
 		return time.Time{}, fmt.Errorf("%w: it identifies %s, but the call is for %s", ErrCertificate, identity.Describe(principals), want)
 	}
 	return until, nil
@@ -167,14 +166,10 @@ func (c *Credentials) checkOwn(m *material, now time.Time) error {
 }
 
 // acceptable verifies a chain for clients and for servers. One of the two suffices for
-// a process that only calls or only serves. A replica does both.
+// a process that only calls or only serves.
 func (c *Credentials) acceptable(m *material, chain []*x509.Certificate, now time.Time) error {
 	_, _, client := c.verify(m, chain, x509.ExtKeyUsageClientAuth, now)
 	_, _, server := c.verify(m, chain, x509.ExtKeyUsageServerAuth, now)
-	principals := identity.PrincipalsOf(c.identities(m.certificate.Leaf))
-	if slices.Contains(principals, identity.Principal{Role: identity.RoleReplica}) {
-		return cmp.Or(client, server)
-	}
 	if client == nil || server == nil {
 		return nil
 	}
@@ -189,7 +184,7 @@ func (c *Credentials) acceptable(m *material, chain []*x509.Certificate, now tim
 // replaced.
 func (c *Credentials) suits(want identity.Principal) error {
 	leaf := c.last.Load().certificate.Leaf
-	if principals := identity.PrincipalsOf(c.identities(leaf)); !slices.ContainsFunc(principals, func(p identity.Principal) bool { return p.Is(want) }) {
+	if principals := identity.PrincipalsOf(c.identities(leaf)); !slices.Contains(principals, want) {
 		return fmt.Errorf("%w: WithCredentials: %w: %s identifies %s, not %s",
 			orchestrator.ErrInvalid, ErrCertificate, c.cert, identity.Describe(principals), want)
 	}
