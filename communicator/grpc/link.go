@@ -218,14 +218,3 @@ func (l *link) checkEpoch(ctx context.Context, later orchestrator.Term) error {
 	}
 	return fmt.Errorf("worker names epoch %d, higher than %d, but %w", later.Epoch, own.Epoch, errUnconfirmed)
 }
-
-// unsent is the error of a write that was not sent, for a reason that lies neither
-// with its task nor with its worker. It matches ErrStale, the kind of ErrRejected
-// that an orchestrator counts against neither.
-type unsent struct{ reason string }
-
-func (e *unsent) Error() string { return "not sent: " + e.reason }
-
-func (e *unsent) Is(target error) bool {
-	return target == orchestrator.ErrStale || target == orchestrator.ErrRejected
-}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
@@ -142,7 +143,7 @@ func (c *Communicator) change(w WorkerID, write orchestrator.Write[string]) (*or
 	}
 	content, version, ok := c.settings.Contents.Content(write.Task)
 	if !ok {
-		return nil, &unsent{"task is no longer expected"}
+		return nil, unsent("task is no longer expected")
 	}
 	change.Content, change.ContentVersion, change.Receipt = content, version, c.receipt(w, write.Task, version)
 	return change, c.fits(change)
@@ -226,13 +227,19 @@ func errorOfRest(err error) error {
 	case orchestratorv1.Outcome_OUTCOME_DEPOSED:
 		return err
 	}
-	return &unsent{fmt.Sprintf("earlier message failed: %v", err)}
+	return unsent(fmt.Sprintf("earlier message failed: %v", err))
+}
+
+// unsent returns the error of a write that was not sent, for a reason that lies neither
+// with its task nor with its worker: an orchestrator counts ErrStale against neither.
+func unsent(reason string) error {
+	return &peer.Error{Text: "not sent: " + reason, Causes: []error{orchestrator.ErrStale}}
 }
 
 // apply makes one call. It returns an error for each change, or one for all of them.
 func (l *link) apply(ctx context.Context, changes []*orchestratorv1.Change) ([]error, error) {
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("%w: %w", &unsent{"call ended before"}, context.Cause(ctx))
+		return nil, fmt.Errorf("%w: %w", unsent("call ended before"), context.Cause(ctx))
 	}
 	request := &orchestratorv1.ApplyRequest{Term: termOf(ctx), Incarnation: l.worker.Incarnation, Changes: changes}
 	if l.assigned != nil {

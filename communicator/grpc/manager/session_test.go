@@ -245,7 +245,7 @@ func TestR2_ErrorsOmitThePrefixOfGRPC(t *testing.T) {
 			require.Equal(t, answer, code(told))
 		}
 	}
-	_, verdict := registerResult(&peer.CallError{Status: status.New(codes.Unavailable, "not over this line"), Cause: communicator.ErrPlaintext})
+	_, verdict := registerResult(&peer.Error{Text: "not over this line", Causes: []error{communicator.ErrPlaintext, status.Error(codes.Unavailable, "")}})
 	require.ErrorIs(t, verdict, communicator.ErrPlaintext)
 	require.NotContains(t, verdict.Error(), "rpc error")
 }

@@ -72,7 +72,7 @@ func FuzzServerConn(f *testing.F) {
 			_, _ = io.Copy(io.Discard, stranger) // ignore the server's bytes
 		}()
 		if greeted {
-			_, _ = io.WriteString(stranger, preface+emptySettings)
+			_, _ = io.WriteString(stranger, preface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
 		}
 		_, _ = stranger.Write(said) // the server may have closed the connection
 		if err := heartbeat(t, conn, "w1"); err != nil {

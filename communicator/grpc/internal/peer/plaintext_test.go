@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
 	"github.com/f8949c05/orchestrator/internal/testca"
 )
 
@@ -88,17 +89,24 @@ func TestR3_PlaintextDialsOnLoopbackOnly(t *testing.T) {
 	require.NoError(t, conn.Close())
 }
 
-// If only one end uses TLS, the error states which.
+// If only one end uses TLS, the errors at both ends ask about it.
 func TestR3_PlaintextMeetsTLS(t *testing.T) {
 	ca := testca.New(t, "ours")
-
-	err := heartbeat(t, connect(t, serve(t, probed{}, with(t, ca.Manager(t))), aManager), "w1")
-	require.Equal(t, codes.Unavailable, status.Code(err))
-	require.ErrorContains(t, err, "uses TLS instead of plaintext: this end lacks WithCredentials")
-
-	err = heartbeat(t, connect(t, serve(t, probed{}), aManager, with(t, ca.Worker(t, "w1"))), "w1")
-	require.Equal(t, codes.Unavailable, status.Code(err))
-	require.ErrorContains(t, err, "does not use TLS")
+	for name, opts := range map[string]struct {
+		server, client []option
+		says           string // the server
+	}{
+		"the server uses it": {[]option{with(t, ca.Manager(t))}, nil, "does not look like a TLS handshake"},
+		"the client uses it": {nil, []option{with(t, ca.Worker(t, "w1"))}, "does it use TLS (WithCredentials)?"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := &grpctest.Journal{}
+			err := heartbeat(t, connect(t, serve(t, probed{}, append(opts.server, logged(log))...), aManager, opts.client...), "w1")
+			require.Equal(t, codes.Unavailable, status.Code(err))
+			require.ErrorContains(t, err, "other side use TLS (WithCredentials)?")
+			require.Contains(t, log.String(), opts.says)
+		})
+	}
 }
 
 func TestR3_WhatIsLocal(t *testing.T) {

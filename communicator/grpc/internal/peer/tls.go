@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"time"
@@ -23,20 +22,14 @@ import (
 // call, because a client that is rejected during the handshake never learns the
 // reason.
 type Security struct {
-	credentials.CommonAuthInfo
 	Plaintext  bool
 	principals []identity.Principal // identities of the peer's certificate
 	refusal    error                // problem of the peer's certificate
 	refusals   *refusalLog
 }
 
-// AuthType returns "tls" or "plaintext".
-func (s *Security) AuthType() string {
-	if s.Plaintext {
-		return "plaintext"
-	}
-	return "tls"
-}
+// AuthType implements [credentials.AuthInfo].
+func (*Security) AuthType() string { return "orchestrator" }
 
 // tlsConfig returns the configuration for both ends. Sessions are never resumed,
 // because that would reuse the result of an earlier certificate check.
@@ -78,7 +71,10 @@ func (t *tlsCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.Au
 	config.ClientAuth = tls.RequestClientCert
 	conn := tls.Server(raw, config)
 	if err := conn.Handshake(); err != nil {
-		err = serverProblem(raw, err)
+		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
+			err = fmt.Errorf("refused by peer, see its log: %w", err)
+		}
+		err = fmt.Errorf("TLS handshake: %w", err) // says if the peer does not use TLS
 		t.refusals.log(raw.RemoteAddr(), err)
 		return nil, nil, err
 	}
@@ -88,10 +84,7 @@ func (t *tlsCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.Au
 		t.refusals.log(raw.RemoteAddr(), err)
 		return nil, nil, err
 	}
-	found := &Security{
-		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
-		refusals:       t.refusals,
-	}
+	found := &Security{refusals: t.refusals}
 	var until time.Time
 	found.principals, until, found.refusal = t.verify(m, state.PeerCertificates, x509.ExtKeyUsageClientAuth, time.Now())
 	if found.refusal != nil {
@@ -106,24 +99,6 @@ func (t *tlsCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.Au
 		return nil, nil, err
 	}
 	return conn, found, nil
-}
-
-// alertNoTLS is a TLS alert, protocol_version. It tells a plaintext client that TLS
-// is required.
-const alertNoTLS = "\x15\x03\x01\x00\x02\x02\x46"
-
-func serverProblem(raw net.Conn, err error) error {
-	if header, ok := errors.AsType[tls.RecordHeaderError](err); ok && header.Conn != nil {
-		_, _ = io.WriteString(raw, alertNoTLS) // the connection is closed in any case
-		if header.RecordHeader == [5]byte([]byte("PRI *")) {
-			return errors.New("peer uses plaintext instead of TLS: it lacks WithCredentials")
-		}
-		return fmt.Errorf("peer does not use TLS: %w", err)
-	}
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
-		return fmt.Errorf("TLS handshake: refused by peer, see its log: %w", err)
-	}
-	return fmt.Errorf("TLS handshake: %w", err)
 }
 
 // ClientHandshake accepts only the server t.want.
@@ -141,8 +116,8 @@ func (t *tlsCredentials) ClientHandshake(ctx context.Context, _ string, raw net.
 	}
 	conn := tls.Client(raw, config)
 	if err := conn.HandshakeContext(ctx); err != nil {
-		if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-			err = fmt.Errorf("%s does not use TLS: %w", raw.RemoteAddr(), err)
+		if !errors.Is(err, ErrCertificate) {
+			err = fmt.Errorf("TLS handshake with %s: %w: does the other side use TLS (WithCredentials)?", raw.RemoteAddr(), err)
 		}
 		return nil, nil, t.failure.remember(err)
 	}
@@ -153,6 +128,5 @@ func (t *tlsCredentials) ClientHandshake(ctx context.Context, _ string, raw net.
 	if err := raw.SetReadDeadline(until); err != nil {
 		return nil, nil, t.failure.remember(err)
 	}
-	t.failure.forget()
-	return conn, &Security{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, nil
+	return conn, nil, nil
 }

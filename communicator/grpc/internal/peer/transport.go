@@ -186,8 +186,6 @@ func (f *handshakeFailure) remember(err error) error {
 	return err
 }
 
-func (f *handshakeFailure) forget() { f.last.Store(nil) }
-
 // explain is an interceptor. If a connection cannot be made, gRPC returns
 // Unavailable, with the text of its last attempt. Only if that text quotes the
 // remembered handshake error is that error the cause.
@@ -199,10 +197,13 @@ func (f *handshakeFailure) explain(ctx context.Context, method string, req, repl
 	s := status.Convert(err)
 	switch s.Code() {
 	case codes.Unauthenticated, codes.PermissionDenied: // the peer does not accept the certificate
-		return &CallError{Status: s, Cause: ErrCertificate}
+		return &Error{Text: s.Message(), Causes: []error{ErrCertificate, err}}
 	case codes.Unavailable, codes.DeadlineExceeded:
 		if last := f.last.Load(); last != nil && quotes(s.Message(), *last) {
-			return &CallError{Status: status.New(s.Code(), (*last).Error()), Cause: *last}
+			return &Error{Text: (*last).Error(), Causes: []error{*last, err}}
+		}
+		if strings.Contains(s.Message(), "server preface") { // the first bytes of a server
+			return status.Errorf(s.Code(), "%s: does only the other side use TLS (WithCredentials)?", s.Message())
 		}
 	}
 	return err
@@ -214,15 +215,13 @@ func quotes(text string, err error) bool {
 	return strings.Contains(text, quoted[1:len(quoted)-1])
 }
 
-// CallError is the status of a call with its cause.
-type CallError struct {
-	Status *status.Status
-	Cause  error
+// Error is an error with a text of its own.
+type Error struct {
+	Text   string
+	Causes []error // that it wraps
 }
 
-func (e *CallError) Error() string { return e.Status.Err().Error() }
+func (e *Error) Error() string { return e.Text }
 
-func (e *CallError) Unwrap() error { return e.Cause }
-
-// GRPCStatus returns the status, for status.FromError.
-func (e *CallError) GRPCStatus() *status.Status { return e.Status }
+// Unwrap returns the causes. Among those of a call is its status, for status.FromError.
+func (e *Error) Unwrap() []error { return e.Causes }

@@ -35,7 +35,8 @@ func (c *Credentials) verify(m *material, chain []*x509.Certificate, usage x509.
 		KeyUsages:     []x509.ExtKeyUsage{usage},
 	})
 	if err != nil {
-		return nil, time.Time{}, &certificateError{text: describe(leaf, usage, now, err), cause: err}
+		text := fmt.Sprintf("%v: %s (%s)", ErrCertificate, describe(leaf, usage, now, err), identity.Clip(err.Error()))
+		return nil, time.Time{}, &Error{Text: text, Causes: []error{ErrCertificate, err}}
 	}
 	principals := identity.PrincipalsOf(c.identities(leaf))
 	if len(principals) == 0 {
@@ -112,18 +113,6 @@ func subject(certificate *x509.Certificate) string {
 	}
 	return fmt.Sprintf("%q", identity.Clip(certificate.Subject.String()))
 }
-
-// certificateError is an error of crypto/x509 with a readable description.
-type certificateError struct {
-	text  string
-	cause error
-}
-
-func (e *certificateError) Error() string {
-	return fmt.Sprintf("%v: %s (%s)", ErrCertificate, e.text, identity.Clip(e.cause.Error()))
-}
-
-func (e *certificateError) Unwrap() []error { return []error{ErrCertificate, e.cause} }
 
 // alternativeNames is the default of WithIdentities. It returns the URIs as spelled
 // in the certificate. The URIs field of x509.Certificate has passed through net/url,
