@@ -148,7 +148,7 @@ func (l *loop) readEvery(now time.Time) time.Duration {
 	case waits && !calls && l.follows == nil:
 		return 2 * most
 	}
-	return min(50*time.Millisecond+n*2500*time.Microsecond, most)
+	return min(50*time.Millisecond+n*4*time.Millisecond, most)
 }
 
 // query returns what the next View is to show.
