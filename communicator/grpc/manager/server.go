@@ -160,7 +160,7 @@ func (s *managerServer) Complete(ctx context.Context, req *orchestratorv1.Comple
 		}
 		err = s.committer.commit(ctx, func(st *state.State, now time.Time) error {
 			for i, e := range all {
-				outcomes[i] = answerTo(st.Conclude(now, w.Name, e))
+				outcomes[i] = orchestratorv1.CompletionOutcome(st.Conclude(now, w.Name, e))
 			}
 			return nil
 		})
@@ -176,20 +176,6 @@ func conclusionOfCompletion(key state.ReceiptKey, worker string, c *orchestrator
 	e := state.Conclusion{Task: string(c.GetTask()), Version: c.GetContentVersion(), Failure: keptFailure(wire.FailureFrom(c.GetFailure()))}
 	e.Proven = key.Issued(state.ReceiptOf(c.GetReceipt()), worker, e.Task, e.Version)
 	return e
-}
-
-func answerTo(v state.Verdict) orchestratorv1.CompletionOutcome {
-	switch v {
-	case state.DoneRecorded:
-		return orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_RECORDED
-	case state.DoneSuperseded:
-		return orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_SUPERSEDED
-	case state.DoneUnknown:
-		return orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_UNKNOWN_TASK
-	case state.DoneRefused:
-		return orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_REFUSED
-	}
-	return orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_UNSPECIFIED
 }
 
 // logRefused logs the first of the refused completions, at Warn at most once a

@@ -3,11 +3,10 @@ package peer
 // The limits on connections, and which connections are closed when they are exceeded.
 
 import (
-	"container/list"
 	"errors"
 	"fmt"
-	"iter"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,8 +45,8 @@ type connLimiter struct {
 	closing  sync.Once
 	began    time.Time
 
-	mu       sync.Mutex // guards the fields below; held briefly
-	pending  *list.List // of *limitedConn, in order of arrival
+	mu       sync.Mutex     // guards the fields below; held briefly
+	pending  []*limitedConn // in order of arrival
 	admitted int
 	perName  map[string]int // number of admitted connections with TLS, by the names in their certificate
 }
@@ -59,7 +58,6 @@ func newConnLimiter(l net.Listener, c *refusalLog) *connLimiter {
 		freed:    make(chan struct{}, 1),
 		closed:   make(chan struct{}),
 		began:    time.Now(),
-		pending:  list.New(),
 		perName:  make(map[string]int),
 	}
 }
@@ -82,7 +80,8 @@ func (l *connLimiter) Accept() (net.Conn, error) {
 		return nil, errors.Join(net.ErrClosed, conn.Close())
 	default:
 	}
-	c.place = l.pending.PushBack(c)
+	l.pending = append(l.pending, c)
+	c.pending = true
 	return c, nil
 }
 
@@ -91,26 +90,12 @@ func (l *connLimiter) Accept() (net.Conn, error) {
 func (l *connLimiter) Close() error {
 	l.mu.Lock()
 	l.closing.Do(func() { close(l.closed) })
-	pending := make([]*limitedConn, 0, l.pending.Len())
-	for c := range l.inOrder() {
-		pending = append(pending, c)
-	}
+	pending := slices.Clone(l.pending)
 	l.mu.Unlock()
 	for _, c := range pending {
 		_ = c.Close() // an error changes nothing
 	}
 	return l.Listener.Close()
-}
-
-// inOrder yields the pending connections in order of arrival. The caller holds mu.
-func (l *connLimiter) inOrder() iter.Seq[*limitedConn] {
-	return func(yield func(*limitedConn) bool) {
-		for at := l.pending.Front(); at != nil; at = at.Next() {
-			if c, ok := at.Value.(*limitedConn); !ok || !yield(c) {
-				return
-			}
-		}
-	}
 }
 
 // makeRoom returns when one more connection may be pending.
@@ -143,11 +128,11 @@ func (l *connLimiter) makeRoom() error {
 func (l *connLimiter) slow() (slow *limitedConn, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.pending.Len() < maxPending {
+	if len(l.pending) < maxPending {
 		return nil, 0
 	}
 	wait, now := firstSilence, time.Since(l.began)
-	for c := range l.inOrder() {
+	for _, c := range l.pending {
 		left, waiting := c.timeLeft(now)
 		if waiting && left <= 0 {
 			return c, 0
@@ -170,7 +155,7 @@ func admit(conn net.Conn, whose []identity.Principal, until time.Time) error {
 	l := c.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.place == nil {
+	if !c.pending {
 		return net.ErrClosed
 	}
 	if l.admitted >= maxAdmitted {
@@ -190,8 +175,8 @@ func admit(conn net.Conn, whose []identity.Principal, until time.Time) error {
 
 // removePending removes a connection from the pending ones. The caller holds mu.
 func (l *connLimiter) removePending(c *limitedConn) {
-	l.pending.Remove(c.place)
-	c.place = nil
+	l.pending = slices.DeleteFunc(l.pending, func(other *limitedConn) bool { return other == c })
+	c.pending = false
 	select {
 	case l.freed <- struct{}{}:
 	default:
@@ -204,10 +189,10 @@ type limitedConn struct {
 	limiter  *connLimiter
 	end      time.Time // used by the goroutine of the handshake only, then constant; zero: never
 	admitted atomic.Bool
-	heard    atomic.Bool   // it has sent data
-	silent   atomic.Int64  // since when a read of a pending one waits, from limiter.began; 0: none waits
-	place    *list.Element // among the pending; nil: not pending; guarded by limiter.mu
-	names    string        // in the certificate, once admitted; guarded by limiter.mu
+	heard    atomic.Bool  // it has sent data
+	silent   atomic.Int64 // since when a read of a pending one waits, from limiter.began; 0: none waits
+	pending  bool         // guarded by limiter.mu
+	names    string       // in the certificate, once admitted; guarded by limiter.mu
 	closing  sync.Once
 }
 
@@ -268,7 +253,7 @@ func (c *limitedConn) Close() error {
 		l := c.limiter
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if c.place != nil {
+		if c.pending {
 			l.removePending(c)
 		} else if c.admitted.Load() {
 			l.admitted--

@@ -78,7 +78,7 @@ func shaking(g *connLimiter, refused chan<- error) {
 func (l *connLimiter) counts() (pending, admitted int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.pending.Len(), l.admitted
+	return len(l.pending), l.admitted
 }
 
 func echo(t *testing.T, conn net.Conn) {

@@ -69,10 +69,7 @@ type membershipJSON struct {
 	Address     string        `json:"address"`
 	Lease       time.Duration `json:"lease"` // in nanoseconds
 	Draining    bool          `json:"draining,omitempty"`
-	Zone        string        `json:"zone,omitempty"`
-	Labels      []string      `json:"labels,omitempty"`
-	Share       int           `json:"share,omitempty"`
-	MaxTasks    int           `json:"max_tasks,omitempty"`
+	orchestrator.WorkerSettings
 }
 
 // Encode returns the keys and values of a change.
@@ -87,31 +84,16 @@ func (r *Records) Encode() map[string][]byte {
 	if r.Key != nil {
 		values[keyReceipts] = r.Key
 	}
-	for name, t := range r.tasks {
-		values[keyTask+name] = nil
-		if t != nil {
-			values[keyTask+name] = withContent(headOf(t.Item), t.Content)
-		}
-	}
-	for name, f := range r.failed {
-		values[keyFailed+name] = nil
-		if f != nil {
-			head := failedJSON{headOf(f.Item), []byte(f.Worker), f.At, f.Err, f.Attempts}
-			values[keyFailed+name] = withContent(head, f.Content)
-		}
-	}
-	for name, d := range r.done {
-		values[keyDone+name] = nil
-		if d != nil {
-			values[keyDone+name] = encodeJSON(completionJSON{d.Revision, []byte(d.Worker), d.At, hex.EncodeToString(d.sum[:])})
-		}
-	}
-	for name, m := range r.Members {
-		values[keyMember+name] = nil
-		if m != nil {
-			values[keyMember+name] = encodeJSON(membershipOf(m))
-		}
-	}
+	encodeAll(values, keyTask, r.tasks, func(t *Task) []byte { return withContent(headOf(t.Item), t.Content) })
+	encodeAll(values, keyFailed, r.failed, func(f *failedTask) []byte {
+		return withContent(failedJSON{headOf(f.Item), []byte(f.Worker), f.At, f.Err, f.Attempts}, f.Content)
+	})
+	encodeAll(values, keyDone, r.done, func(d *finished) []byte {
+		return encodeJSON(completionJSON{d.Revision, []byte(d.Worker), d.At, hex.EncodeToString(d.sum[:])})
+	})
+	encodeAll(values, keyMember, r.Members, func(m *Membership) []byte {
+		return encodeJSON(membershipJSON{m.Incarnation, m.Address, m.Lease, m.Draining, m.Settings})
+	})
 	for name, drained := range r.drains {
 		values[keyDrain+name] = nil
 		if drained {
@@ -121,14 +103,19 @@ func (r *Records) Encode() map[string][]byte {
 	return values
 }
 
+// encodeAll encodes the values of one kind. Those that are nil are deleted.
+func encodeAll[V any](values map[string][]byte, kind string, all map[string]*V, encode func(*V) []byte) {
+	for name, v := range all {
+		values[kind+name] = nil
+		if v != nil {
+			values[kind+name] = encode(v)
+		}
+	}
+}
+
 func headOf(i Item) taskJSON {
 	s := i.Settings
 	return taskJSON{i.Revision, s.Instances, uint8(s.Handoff), s.Requires, s.MaxPerZone, s.Weight}
-}
-
-func membershipOf(m *Membership) membershipJSON {
-	s := m.Settings
-	return membershipJSON{m.Incarnation, m.Address, m.Lease, m.Draining, s.Zone, s.Labels, s.Share, s.MaxTasks}
 }
 
 func withContent(head any, content []byte) []byte {
@@ -256,10 +243,7 @@ func decodeMembership(name string, value []byte) (*Membership, error) {
 	if err := json.Unmarshal(value, &j); err != nil {
 		return nil, err
 	}
-	m := &Membership{
-		WorkerID: WorkerID{name, j.Incarnation}, Address: j.Address, Lease: j.Lease, Draining: j.Draining,
-		Settings: orchestrator.WorkerSettings{Zone: j.Zone, Labels: j.Labels, Share: j.Share, MaxTasks: j.MaxTasks},
-	}
+	m := &Membership{WorkerID: WorkerID{name, j.Incarnation}, Address: j.Address, Lease: j.Lease, Draining: j.Draining, Settings: j.WorkerSettings}
 	if m.Lease <= 0 {
 		return nil, fmt.Errorf("lease is %v", m.Lease)
 	}

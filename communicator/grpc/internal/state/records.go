@@ -75,10 +75,8 @@ func newRecords() Records {
 }
 
 func (r *Records) clone() Records {
-	c := *r
-	c.tasks, c.done = maps.Clone(r.tasks), maps.Clone(r.done)
-	c.failed = maps.Clone(r.failed)
-	c.Members, c.drains = maps.Clone(r.Members), maps.Clone(r.drains)
+	c := newRecords()
+	c.Apply(r)
 	return c
 }
 

@@ -111,7 +111,8 @@ type Conclusion struct {
 	Proven  bool     // the worker shows the receipt for this version
 }
 
-// Verdict is the answer to a conclusion.
+// Verdict is the answer to a conclusion, with the numbers of CompletionOutcome in the proto
+// file.
 type Verdict uint8
 
 const (

@@ -5,7 +5,6 @@ package wire
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
@@ -88,62 +87,48 @@ func (RequestCodec) Unmarshal(data mem.BufferSlice, v any) error {
 
 // fewLabels returns a registration that keeps only the first settings, and of their labels
 // only one more than allowed.
-func fewLabels(data []byte) ([]byte, error) {
+func fewLabels(data []byte) (kept []byte, err error) {
 	const settings, labels = 6, 2
-	data, err := first(data, settings, 1)
-	if err != nil {
+	if data, err = first(data, settings, 1); err != nil {
 		return nil, err
 	}
-	var given []byte
+	kept = make([]byte, 0, len(data))
 	err = fields(data, func(f field) error {
-		if f.is(settings, protowire.BytesType) {
-			given = f.bytes
+		if !f.is(settings, protowire.BytesType) {
+			kept = append(kept, f.whole...)
+			return nil
 		}
-		return nil
+		few, err := first(f.bytes, labels, orchestrator.MaxLabels+1)
+		kept = protowire.AppendBytes(protowire.AppendTag(kept, settings, protowire.BytesType), few)
+		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	kept, err := first(given, labels, orchestrator.MaxLabels+1)
-	if err != nil || len(kept) == len(given) {
-		return data, err
-	}
-	rest, err := first(data, settings, 0)
-	if err != nil {
-		return nil, err
-	}
-	rest = protowire.AppendTag(slices.Clip(rest), settings, protowire.BytesType)
-	return protowire.AppendBytes(rest, kept), nil
+	return kept, err
 }
 
 // first returns a message that keeps only the first most submessages of a field. If
 // there are no more than that, it returns data itself.
-func first(data []byte, id protowire.Number, most int) ([]byte, error) {
-	n, err := count(data, id)
-	if err != nil || n <= most {
+func first(data []byte, id protowire.Number, most int) (kept []byte, err error) {
+	if n, err := count(data, id); err != nil || n <= most {
 		return data, err
 	}
-	var kept []byte
-	for seen := 0; len(data) > 0; {
-		number, _, length := protowire.ConsumeField(data)
-		if length < 0 {
-			return nil, fmt.Errorf("%w: %w", ErrMalformed, protowire.ParseError(length))
+	n := 0
+	err = fields(data, func(f field) error {
+		if f.id == id {
+			n++
 		}
-		if number == id {
-			seen++
+		if f.id != id || n <= most {
+			kept = append(kept, f.whole...)
 		}
-		if number != id || seen <= most {
-			kept = append(kept, data[:length]...)
-		}
-		data = data[length:]
-	}
-	return kept, nil
+		return nil
+	})
+	return kept, err
 }
 
 // field is a field of a message.
 type field struct {
 	id     protowire.Number
 	kind   protowire.Type
+	whole  []byte // with its tag
 	bytes  []byte // for BytesType
 	number uint64 // for VarintType and Fixed64Type
 }
@@ -156,6 +141,7 @@ var ErrMalformed = errors.New("not a message")
 // fields calls yield for each field of a message.
 func fields(data []byte, yield func(field) error) error {
 	for len(data) > 0 {
+		whole := data
 		id, kind, n := protowire.ConsumeTag(data)
 		if n < 0 {
 			return fmt.Errorf("%w: %w", ErrMalformed, protowire.ParseError(n))
@@ -179,6 +165,7 @@ func fields(data []byte, yield func(field) error) error {
 			return fmt.Errorf("%w: %w", ErrMalformed, protowire.ParseError(n))
 		}
 		data = data[n:]
+		f.whole = whole[:len(whole)-len(data)]
 		if err := yield(f); err != nil {
 			return err
 		}

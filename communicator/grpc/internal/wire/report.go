@@ -86,41 +86,23 @@ func (r *ReportReply) Decode(data []byte) error {
 		return fmt.Errorf("report has %d tasks: at most %d, which is WithMaxMessage/%d", n, r.Most, LeastTask)
 	}
 	r.Tasks = make([]Task, 0, n)
-	return fields(data, func(f field) error {
+	var version orchestratorv1.Version
+	var term orchestratorv1.Term
+	merge := proto.UnmarshalOptions{Merge: true, DiscardUnknown: true}
+	err = fields(data, func(f field) error {
 		switch {
 		case f.is(1, protowire.BytesType):
-			return r.decodeVersion(f.bytes)
+			return merge.Unmarshal(f.bytes, &version)
 		case f.is(2, protowire.BytesType):
 			return r.decodeTask(f.bytes)
 		case f.is(3, protowire.BytesType):
-			return r.decodeTerm(f.bytes)
+			return merge.Unmarshal(f.bytes, &term)
 		}
 		return nil
 	})
-}
-
-func (r *ReportReply) decodeVersion(data []byte) error {
-	return fields(data, func(f field) error {
-		switch {
-		case f.is(1, protowire.Fixed64Type):
-			r.Version.Incarnation = f.number
-		case f.is(2, protowire.VarintType):
-			r.Version.Counter = f.number
-		}
-		return nil
-	})
-}
-
-func (r *ReportReply) decodeTerm(data []byte) error {
-	return fields(data, func(f field) error {
-		switch {
-		case f.is(1, protowire.VarintType):
-			r.Term.Epoch = f.number
-		case f.is(2, protowire.VarintType):
-			r.Term.Number = f.number
-		}
-		return nil
-	})
+	r.Version = Version{version.GetIncarnation(), version.GetCounter()}
+	r.Term = orchestrator.Term{Epoch: term.GetEpoch(), Number: term.GetNumber()}
+	return err
 }
 
 func (r *ReportReply) decodeTask(data []byte) error {
