@@ -18,6 +18,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/backoff"
+	"github.com/f8949c05/orchestrator/internal/loglimit"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -148,7 +149,7 @@ type completionReporter struct {
 	log     *slog.Logger
 	owed    *completions
 	manager orchestratorv1.ManagerClient
-	said    seenErrors
+	limit   loglimit.Limiter
 }
 
 func newCompletionReporter(w *worker.Worker[string], name string, log *slog.Logger, manager orchestratorv1.ManagerClient) *completionReporter {
@@ -169,8 +170,8 @@ func (r *completionReporter) run(ctx context.Context) {
 		r.owed.look(r.worker.Status())
 		if err := r.report(ctx); err != nil {
 			failures++
-			if ctx.Err() == nil && r.said.news(err) {
-				r.log.Warn("completions not reported, will retry", "worker", r.name, "err", err)
+			if ctx.Err() == nil {
+				warn(r.log, &r.limit, "completions not reported, will retry", err, "worker", r.name)
 			}
 			paused, cancel := context.WithTimeout(ctx, retry.After(failures, rand.Float64()))
 			r.watch(paused)
@@ -181,7 +182,7 @@ func (r *completionReporter) run(ctx context.Context) {
 		if len(r.owed.owed) > 0 {
 			continue
 		}
-		r.said.clear()
+		r.limit.Reset()
 		select {
 		case <-changed:
 		case <-ctx.Done():

@@ -7,7 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -20,6 +20,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/backoff"
+	"github.com/f8949c05/orchestrator/internal/loglimit"
 	"github.com/f8949c05/orchestrator/internal/membership"
 )
 
@@ -40,7 +41,7 @@ func (m *Member) open(_ context.Context, s *membership.Session) (membership.Tran
 // Join registers until the manager confirms it, or another attempt cannot help.
 func (s *session) Join(ctx context.Context) error {
 	retry := backoff.New()
-	var said seenErrors
+	var limit loglimit.Limiter
 	for {
 		s.m.reportLeft(ctx)
 		err := s.register(ctx)
@@ -53,9 +54,8 @@ func (s *session) Join(ctx context.Context) error {
 			return err
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case said.news(err):
-			s.m.log.Warn("registration failed, will retry", "worker", s.m.name, "manager", s.m.manager, "err", err)
 		}
+		warn(s.m.log, &limit, "registration failed, will retry", err, "worker", s.m.name, "manager", s.m.manager)
 		if errors.Is(err, errLate) {
 			continue // the worker is a member, so the next answer comes immediately
 		}
@@ -135,7 +135,7 @@ func (s *session) Keep(ctx context.Context) error {
 	// arrived late, the manager would give the worker tasks again.
 	from, overtaken := context.WithCancel(ctx)
 	defer overtaken()
-	var said seenErrors
+	var limit loglimit.Limiter
 	failing := false // the last heartbeat failed
 	for {
 		select {
@@ -147,7 +147,7 @@ func (s *session) Keep(ctx context.Context) error {
 				return err
 			}
 			failing = err != nil
-			s.logHeartbeat(ctx, err, &said)
+			s.logHeartbeat(ctx, err, &limit)
 			continue
 		case <-drain:
 			overtaken()
@@ -167,15 +167,15 @@ func (s *session) Keep(ctx context.Context) error {
 	}
 }
 
-// logHeartbeat logs the result of a heartbeat: an error that is new, or the end of errors.
-func (s *session) logHeartbeat(ctx context.Context, err error, said *seenErrors) {
+// logHeartbeat logs the result of a heartbeat: an error, or the end of errors.
+func (s *session) logHeartbeat(ctx context.Context, err error, limit *loglimit.Limiter) {
 	switch {
 	case err == nil:
-		if said.clear() {
+		if limit.Reset() {
 			s.m.log.Info("heartbeats acknowledged again", "worker", s.m.name)
 		}
-	case ctx.Err() == nil && status.Code(err) != codes.Canceled && said.news(err):
-		s.m.log.Warn("heartbeat not acknowledged", "worker", s.m.name, "err", err)
+	case ctx.Err() == nil && status.Code(err) != codes.Canceled:
+		warn(s.m.log, limit, "heartbeat not acknowledged", err, "worker", s.m.name)
 	}
 }
 
@@ -308,36 +308,10 @@ func registerTimeout(lease time.Duration) time.Duration {
 	return max(lease/leastRenewal, probeTime+time.Second) // long enough to get the reason of a failed call
 }
 
-// seenErrors filters errors that were not seen since it was last cleared. The zero
-// value has seen none.
-type seenErrors struct{ seen map[string]bool }
-
-// maxSeenErrors bounds the errors that are remembered, and so the errors that are
-// logged.
-const maxSeenErrors = 32
-
-// news reports whether an error is new. Errors that differ only in digits, such as
-// ports and durations, are the same.
-func (e *seenErrors) news(err error) bool {
-	text := strings.Map(func(r rune) rune {
-		if '0' <= r && r <= '9' {
-			return -1
-		}
-		return r
-	}, err.Error())
-	if e.seen[text] || len(e.seen) >= maxSeenErrors {
-		return false
+// warn logs a failed call: at once if its code is not that of the last one, and then once a
+// minute.
+func warn(log *slog.Logger, limit *loglimit.Limiter, text string, err error, attrs ...any) {
+	if omitted, ok := limit.Take(time.Now(), status.Code(err).String()); ok {
+		log.Warn(text, append(attrs, "err", err, loglimit.Omitted(omitted))...)
 	}
-	if e.seen == nil {
-		e.seen = make(map[string]bool)
-	}
-	e.seen[text] = true
-	return true
-}
-
-// clear forgets all errors, and reports whether there were any.
-func (e *seenErrors) clear() bool {
-	some := len(e.seen) > 0
-	clear(e.seen)
-	return some
 }

@@ -260,20 +260,6 @@ func TestW5_SeveralHeartbeatsFitIn(t *testing.T) {
 	}
 }
 
-func TestR2_EachErrorIsNewsOnce(t *testing.T) {
-	var n seenErrors
-	require.True(t, n.news(errors.New("dial 10.0.0.1:41234: refused")))
-	require.False(t, n.news(errors.New("dial 10.0.0.1:41235: refused")))
-	require.True(t, n.news(errors.New("no such host")))
-	require.False(t, n.news(errors.New("no such host")))
-	n.clear()
-	require.True(t, n.news(errors.New("no such host")))
-	for i := range 10 * maxSeenErrors {
-		n.news(fmt.Errorf("%v", string(rune('a'+i))))
-	}
-	require.Len(t, n.seen, maxSeenErrors)
-}
-
 type addr string
 
 func (addr) Network() string  { return "test" }
