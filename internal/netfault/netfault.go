@@ -2,7 +2,6 @@ package netfault
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -25,14 +24,23 @@ const (
 type Proxy struct {
 	listener net.Listener
 	target   string
+	began    time.Time
+	wg       sync.WaitGroup
 
-	wg        sync.WaitGroup
 	mu        sync.Mutex
-	valves    valves // settings of new connections
+	up, down  faults
+	changed   chan struct{} // closed and replaced when faults change, or a connection closes
 	conns     []*Conn
 	refuse    bool
 	closed    bool
 	connected chan struct{} // closed and replaced at each connection
+}
+
+// faults are those of one direction.
+type faults struct {
+	cut   bool
+	delay time.Duration
+	rate  int // bytes a second; 0: unlimited
 }
 
 // New returns a proxy on a free port of 127.0.0.1 for the server at target, a
@@ -42,7 +50,7 @@ func New(target string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{listener: l, target: target, valves: newValves(), connected: make(chan struct{})}
+	p := &Proxy{listener: l, target: target, began: time.Now(), changed: make(chan struct{}), connected: make(chan struct{})}
 	p.wg.Go(p.accept)
 	return p, nil
 }
@@ -53,35 +61,24 @@ func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 // Cut holds back all data in the given directions, on present and future
 // connections, until Heal. Like a pulled cable, it is invisible to both ends:
 // connections stay open, and new ones are accepted.
-func (p *Proxy) Cut(d Direction) {
-	p.each(func(v *valves) { v.set(d, func(s *setting) { s.cut = true }) })
-}
+func (p *Proxy) Cut(d Direction) { p.set(d, func(f *faults) { f.cut = true }) }
 
 // Heal removes all faults. Data that was held back is delivered first.
 func (p *Proxy) Heal() {
-	p.mu.Lock()
-	p.refuse = false
-	p.mu.Unlock()
-	p.each(func(v *valves) { v.set(Both, func(s *setting) { *s = setting{} }) })
+	p.change(func() { p.refuse, p.up, p.down = false, faults{}, faults{} })
 }
 
 // Delay delays all data in the given directions by this duration, and keeps its
 // order.
-func (p *Proxy) Delay(d Direction, by time.Duration) {
-	p.each(func(v *valves) { v.set(d, func(s *setting) { s.delay = by }) })
-}
+func (p *Proxy) Delay(d Direction, by time.Duration) { p.set(d, func(f *faults) { f.delay = by }) }
 
 // Throttle limits each connection to rate bytes a second in the given directions.
-func (p *Proxy) Throttle(d Direction, rate int) {
-	p.each(func(v *valves) { v.set(d, func(s *setting) { s.rate = rate }) })
-}
+func (p *Proxy) Throttle(d Direction, rate int) { p.set(d, func(f *faults) { f.rate = rate }) }
 
 // Refuse resets present and future connections until Heal, as a machine does for a
 // port without a listener.
 func (p *Proxy) Refuse() {
-	p.mu.Lock()
-	p.refuse = true
-	p.mu.Unlock()
+	p.change(func() { p.refuse = true })
 	p.Reset()
 }
 
@@ -108,9 +105,7 @@ func (p *Proxy) Connected() <-chan struct{} {
 
 // Close stops listening, resets all connections and waits until they have ended.
 func (p *Proxy) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
+	p.change(func() { p.closed = true })
 	err := p.listener.Close()
 	p.Reset()
 	p.wg.Wait()
@@ -120,14 +115,24 @@ func (p *Proxy) Close() error {
 	return err
 }
 
-// each changes the valves of present and future connections.
-func (p *Proxy) each(change func(*valves)) {
+// change changes something that connections may wait for.
+func (p *Proxy) change(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	change(&p.valves)
-	for _, c := range p.conns {
-		change(&c.valves)
-	}
+	f()
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+func (p *Proxy) set(d Direction, f func(*faults)) {
+	p.change(func() {
+		if d&Up != 0 {
+			f(&p.up)
+		}
+		if d&Down != 0 {
+			f(&p.down)
+		}
+	})
 }
 
 func (p *Proxy) accept() {
@@ -146,13 +151,13 @@ func (p *Proxy) serve(client net.Conn) {
 		reset(client)
 		return
 	}
-	c := &Conn{client: client, server: server, valves: newValves()}
+	c := &Conn{proxy: p, client: client, server: server}
 	if !p.add(c) {
 		c.Reset()
 		return
 	}
 	c.run()
-	p.remove(c)
+	p.change(func() { p.conns = slices.DeleteFunc(p.conns, func(o *Conn) bool { return o == c }) })
 }
 
 func (p *Proxy) add(c *Conn) bool {
@@ -161,55 +166,42 @@ func (p *Proxy) add(c *Conn) bool {
 	if p.refuse || p.closed {
 		return false
 	}
-	c.valves = p.valves.clone()
 	p.conns = append(p.conns, c)
 	close(p.connected)
 	p.connected = make(chan struct{})
 	return true
 }
 
-func (p *Proxy) remove(c *Conn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.conns = slices.DeleteFunc(p.conns, func(o *Conn) bool { return o == c })
-}
-
 // Conn is one connection through the proxy.
 type Conn struct {
+	proxy          *Proxy
 	client, server net.Conn
-	valves         valves
-}
-
-// Cut is [Proxy.Cut] for this connection.
-func (c *Conn) Cut(d Direction) { c.valves.set(d, func(s *setting) { s.cut = true }) }
-
-// Heal is [Proxy.Heal] for this connection.
-func (c *Conn) Heal() { c.valves.set(Both, func(s *setting) { *s = setting{} }) }
-
-// Delay is [Proxy.Delay] for this connection.
-func (c *Conn) Delay(d Direction, by time.Duration) {
-	c.valves.set(d, func(s *setting) { s.delay = by })
+	closed         Direction // guarded by proxy.mu
 }
 
 // CloseHalf closes the given directions. Data in transit is lost. The other
 // direction stays open.
-func (c *Conn) CloseHalf(d Direction) { c.valves.set(d, func(s *setting) { s.half = true }) }
+func (c *Conn) CloseHalf(d Direction) {
+	c.proxy.change(func() { c.closed |= d })
+	if d&Up != 0 {
+		closeWrite(c.server)
+	}
+	if d&Down != 0 {
+		closeWrite(c.client)
+	}
+}
 
 // Reset resets both sides of the connection.
 func (c *Conn) Reset() {
 	reset(c.client)
 	reset(c.server)
-	c.valves.set(Both, func(s *setting) { s.over = true })
-}
-
-func (c *Conn) String() string {
-	return fmt.Sprintf("%v to %v", c.client.RemoteAddr(), c.server.RemoteAddr())
+	c.proxy.change(func() { c.closed = Both })
 }
 
 func (c *Conn) run() {
 	var wg sync.WaitGroup
-	wg.Go(func() { c.pipe(c.server, c.client, c.valves.up) })
-	wg.Go(func() { c.pipe(c.client, c.server, c.valves.down) })
+	wg.Go(func() { c.pipe(c.server, c.client, Up) })
+	wg.Go(func() { c.pipe(c.client, c.server, Down) })
 	wg.Wait()
 	_ = c.client.Close()
 	_ = c.server.Close()
@@ -218,12 +210,12 @@ func (c *Conn) run() {
 // chunk is the data of one Read, and its time.
 type chunk struct {
 	data []byte
-	read time.Time
+	read time.Duration // since the proxy began
 }
 
 // pipe forwards one direction. It continues to read while a write waits, so that a
 // delay does not limit the data in transit.
-func (c *Conn) pipe(to, from net.Conn, v *valve) {
+func (c *Conn) pipe(to, from net.Conn, d Direction) {
 	chunks := make(chan chunk, 4096)
 	go func() {
 		defer close(chunks)
@@ -231,7 +223,7 @@ func (c *Conn) pipe(to, from net.Conn, v *valve) {
 			buf := make([]byte, 32<<10)
 			n, err := from.Read(buf)
 			if n > 0 {
-				chunks <- chunk{buf[:n], time.Now()}
+				chunks <- chunk{buf[:n], time.Since(c.proxy.began)}
 			}
 			if err != nil {
 				if !errors.Is(err, io.EOF) {
@@ -241,37 +233,58 @@ func (c *Conn) pipe(to, from net.Conn, v *valve) {
 			}
 		}
 	}()
-	closed := false
-	var free time.Time // when the last chunk was due
+	var free time.Duration // when the last chunk was due
+	for next := range chunks {
+		if !c.await(d, next, &free) {
+			continue // so that the reader ends
+		}
+		if _, err := to.Write(next.data); err != nil {
+			if _, closed, _ := c.look(d); !closed {
+				c.Reset()
+			}
+		}
+	}
+	if c.await(d, chunk{}, &free) {
+		closeWrite(to)
+	}
+}
+
+// look returns the faults of a direction, whether it is closed, and a channel that is closed
+// when this changes.
+func (c *Conn) look(d Direction) (f faults, closed bool, changed <-chan struct{}) {
+	p := c.proxy
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f = p.up
+	if d == Down {
+		f = p.down
+	}
+	return f, c.closed&d != 0, p.changed
+}
+
+// await returns true when a chunk may be written, and false if its direction is closed. At a
+// limited rate, free is when the chunk before was due; a wait that ends late, as on a busy
+// machine, does not lower the rate.
+func (c *Conn) await(d Direction, next chunk, free *time.Duration) bool {
 	for {
-		s, changed := v.now()
-		if s.half && !closed {
-			closeWrite(to)
-			closed = true
+		f, closed, changed := c.look(d)
+		if closed {
+			return false
+		}
+		due := next.read + f.delay
+		if f.rate > 0 {
+			due = max(due, max(next.read, *free)+time.Duration(len(next.data))*time.Second/time.Duration(f.rate))
+		}
+		var timer <-chan time.Time // never, if cut
+		if left := due - time.Since(c.proxy.began); !f.cut && left <= 0 {
+			*free = due
+			return true
+		} else if !f.cut {
+			timer = time.After(left)
 		}
 		select {
+		case <-timer:
 		case <-changed:
-		case next, ok := <-chunks:
-			if !closed && !v.wait(next.read) { // closed during the wait
-				closeWrite(to)
-				closed = true
-			}
-			switch {
-			case !ok && !closed:
-				closeWrite(to)
-				return
-			case !ok:
-				return
-			case closed: // drain the channel, so that the reader ends
-			default:
-				if next.read.After(free) {
-					free = next.read
-				}
-				free = v.pace(len(next.data), free)
-				if _, err := to.Write(next.data); err != nil {
-					c.Reset()
-				}
-			}
 		}
 	}
 }

@@ -104,18 +104,6 @@ func TestProxy_CutIsInvisibleAndLosesNothing(t *testing.T) {
 	}
 }
 
-func TestProxy_OneConnectionOnly(t *testing.T) {
-	p := start(t)
-	a, b := dial(t, p), dial(t, p)
-	p.Conns()[0].Cut(netfault.Down)
-	a.say("1")
-	b.say("2")
-	b.hear("2")
-	a.hearNothing()
-	p.Conns()[0].Heal()
-	a.hear("1")
-}
-
 func TestProxy_Delay(t *testing.T) {
 	p := start(t)
 	c := dial(t, p)
@@ -151,7 +139,7 @@ func TestProxy_Throttle(t *testing.T) {
 func TestProxy_HalfCloseLeavesTheOtherHalf(t *testing.T) {
 	p := start(t)
 	c := dial(t, p)
-	p.Conns()[0].Delay(netfault.Down, 20*time.Millisecond)
+	p.Delay(netfault.Down, 20*time.Millisecond)
 	c.say("1")
 	c.hear("1")
 	c.say("2")
