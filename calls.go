@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/f8949c05/orchestrator/internal/handover"
@@ -138,11 +139,11 @@ func (o *Orchestrator[W, T]) callApply(ctx context.Context, w W, writes []Write[
 	}()
 	switch {
 	case panicked != nil:
-		return repeat(panicked, len(writes))
+		return slices.Repeat([]error{panicked}, len(writes))
 	case errs == nil:
 		return make([]error, len(writes))
 	case len(errs) != len(writes):
-		return repeat(fmt.Errorf("apply answered %d of %d writes", len(errs), len(writes)), len(writes))
+		return slices.Repeat([]error{fmt.Errorf("apply answered %d of %d writes", len(errs), len(writes))}, len(writes))
 	}
 	answers := make([]error, len(errs))
 	for i, err := range errs {
@@ -156,14 +157,6 @@ func (o *Orchestrator[W, T]) callApply(ctx context.Context, w W, writes []Write[
 func (o *Orchestrator[W, T]) examinedWrite(answer error, op Op, w W) (err error) {
 	defer o.recovered(&err, op, w)
 	return examined(answer)
-}
-
-func repeat(err error, n int) []error {
-	errs := make([]error, n)
-	for i := range errs {
-		errs[i] = err
-	}
-	return errs
 }
 
 // meaning classifies the error of a write.

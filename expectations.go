@@ -87,11 +87,6 @@ type classTable struct {
 	free  []int32 // numbers without a class
 }
 
-// fork returns a copy.
-func (t *classTable) fork() classTable {
-	return classTable{byKey: maps.Clone(t.byKey), uses: slices.Clone(t.uses), free: slices.Clone(t.free)}
-}
-
 // use returns the class of the tasks that require some labels, and counts one more.
 func (t *classTable) use(requires []string) *taskClass {
 	if len(requires) == 0 {
@@ -146,13 +141,13 @@ func (t *taskTable[T]) edit(id int32) *taskDef[T] {
 }
 
 // fork returns a copy that looks up no names but some.
-func (t *taskTable[T]) fork(names iter.Seq[T]) taskTable[T] {
+func (t *taskTable[T]) fork(names []T) taskTable[T] {
 	c := taskTable[T]{
-		ids: make(map[T]int32), defs: t.share(), shared: true,
-		expected: t.expected, loaded: t.loaded, version: t.version, classes: t.classes.fork(),
+		ids: make(map[T]int32), defs: t.share(), shared: true, expected: t.expected, loaded: t.loaded, version: t.version,
+		classes:  classTable{maps.Clone(t.classes.byKey), slices.Clone(t.classes.uses), slices.Clone(t.classes.free)},
 		reported: t.shareReported(), reportedShared: true, weighed: t.weighed,
 	}
-	for name := range names {
+	for _, name := range names {
 		if id, ok := t.ids[name]; ok {
 			c.ids[name] = id
 		}
@@ -306,21 +301,11 @@ func (t *taskTable[T]) reportAll(weights map[T]int64) {
 	t.weighed = t.expected > 0 && 2*named >= t.expected
 }
 
-// list returns the expected tasks, by number.
-func (t *taskTable[T]) list() []Task[T] {
-	return slices.AppendSeq(make([]Task[T], 0, t.expected), expectedOf(t.defs))
-}
-
-// expectedOf yields the expected tasks among defs.
+// expectedOf yields the expected tasks among defs, in their order.
 func expectedOf[T comparable](defs []taskDef[T]) iter.Seq[Task[T]] {
 	return func(yield func(Task[T]) bool) {
 		for i := range defs {
-			def := &defs[i]
-			if def.instances == 0 {
-				continue
-			}
-			s := def.settings()
-			if !yield(Task[T]{def.name, s.Instances, s.Handoff, s.Requires, s.MaxPerZone, s.Weight}) {
+			if def := &defs[i]; def.instances > 0 && !yield(NewTask(def.name, def.settings())) {
 				return
 			}
 		}

@@ -4,8 +4,8 @@ package orchestrator
 
 import (
 	"fmt"
-	"iter"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/f8949c05/orchestrator/internal/term"
@@ -47,10 +47,14 @@ func (o *Orchestrator[W, T]) Plan(h Hypothesis[W, T]) (Plan[W, T], error) {
 		return Plan[W, T]{}, fmt.Errorf("plan: %w", err)
 	}
 	s := supposition[W, T]{o: o, now: time.Now()}
+	tasks := slices.Clone(h.RemoveTasks)
+	for i := range h.AddTasks {
+		tasks = append(tasks, h.AddTasks[i].Name)
+	}
 	o.mu.Lock()
 	// The next snapshot comes together with the release of numbers to which this one refers.
 	s.last = o.last.Load()
-	s.table = o.tasks.fork(h.tasks())
+	s.table = o.tasks.fork(tasks)
 	members, serial := o.members.copies(), o.members.serial
 	o.mu.Unlock()
 	workers := newMemberTable(members, serial)
@@ -67,22 +71,6 @@ func (o *Orchestrator[W, T]) Plan(h Hypothesis[W, T]) (Plan[W, T], error) {
 	s.suppose(workers.current())
 	massLoss := s.apply(&h)
 	return s.plan(massLoss), nil
-}
-
-// tasks yields the names of the tasks of h.
-func (h *Hypothesis[W, T]) tasks() iter.Seq[T] {
-	return func(yield func(T) bool) {
-		for _, task := range h.AddTasks {
-			if !yield(task.Name) {
-				return
-			}
-		}
-		for _, name := range h.RemoveTasks {
-			if !yield(name) {
-				return
-			}
-		}
-	}
 }
 
 // check returns the first invalid name or task.

@@ -61,14 +61,6 @@ type lateFailure struct {
 	why    string
 }
 
-func newInflight[W, T comparable]() inflight[W, T] {
-	return inflight[W, T]{
-		byName:  make(map[W]*callSlot[W, T]),
-		freed:   make(chan struct{}, 1),
-		deposed: make(chan error, 1),
-	}
-}
-
 // of returns the slot of a worker, and makes it if necessary.
 func (l *inflight[W, T]) of(name W) *callSlot[W, T] {
 	l.mu.Lock()

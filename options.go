@@ -155,6 +155,14 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
 }
 
+// unless returns nil if ok, otherwise what invalid returns.
+func unless(ok bool, format string, args ...any) error {
+	if ok {
+		return nil
+	}
+	return invalid(format, args...)
+}
+
 // WithLogger sets the logger. The default, and nil, discard everything. A term without
 // changes or failures logs nothing above Debug. A term with changes logs one line at
 // Info, and at Debug one for each change with its reason and outcome.
@@ -176,11 +184,8 @@ func WithLogger(l *slog.Logger) Option {
 // begin, and three for the changes that have begun.
 func WithCommunicatorTimeout(d time.Duration) Option {
 	return option(func(c *config) error {
-		if d <= 0 || d > time.Hour {
-			return invalid("WithCommunicatorTimeout(%v): must be above 0 and at most 1h", d)
-		}
 		c.timeout = d
-		return nil
+		return unless(d > 0 && d <= time.Hour, "WithCommunicatorTimeout(%v): must be above 0 and at most 1h", d)
 	})
 }
 
@@ -190,11 +195,8 @@ func WithCommunicatorTimeout(d time.Duration) Option {
 // called. f must not be nil.
 func WithStats(f func(TermStats)) Option {
 	return option(func(c *config) error {
-		if f == nil {
-			return invalid("WithStats(nil): must be a function")
-		}
 		c.stats = append(c.stats, f)
-		return nil
+		return unless(f != nil, "WithStats(nil): must be a function")
 	})
 }
 
@@ -203,11 +205,8 @@ func WithStats(f func(TermStats)) Option {
 // 1,024; n must be at least 1.
 func WithConcurrency(n int) Option {
 	return option(func(c *config) error {
-		if n < 1 {
-			return invalid("WithConcurrency(%d): must be at least 1", n)
-		}
 		c.concurrency = n
-		return nil
+		return unless(n >= 1, "WithConcurrency(%d): must be at least 1", n)
 	})
 }
 
@@ -222,11 +221,8 @@ func WithConcurrency(n int) Option {
 // not be negative.
 func WithGracePeriod(d time.Duration) Option {
 	return option(func(c *config) error {
-		if d < 0 {
-			return invalid("WithGracePeriod(%v): must not be negative", d)
-		}
 		c.grace = d
-		return nil
+		return unless(d >= 0, "WithGracePeriod(%v): must not be negative", d)
 	})
 }
 
@@ -268,11 +264,8 @@ func (h handoffOption) applyTask(c *taskConfig) error {
 // keep their tasks. It must not be negative.
 func WithMaxMoves(n int) Option {
 	return option(func(c *config) error {
-		if n < 0 {
-			return invalid("WithMaxMoves(%d): must not be negative", n)
-		}
 		c.maxMoves = n
-		return nil
+		return unless(n >= 0, "WithMaxMoves(%d): must not be negative", n)
 	})
 }
 
@@ -283,11 +276,8 @@ func WithMaxMoves(n int) Option {
 // move it is 1 for the rest of the term. The default is 1. It must be between 1 and 1,024.
 func WithFirstMoves(n int) Option {
 	return option(func(c *config) error {
-		if n < 1 || n > 1024 {
-			return invalid("WithFirstMoves(%d): must be between 1 and 1024", n)
-		}
 		c.firstMoves = n
-		return nil
+		return unless(n >= 1 && n <= 1024, "WithFirstMoves(%d): must be between 1 and 1024", n)
 	})
 }
 
@@ -302,11 +292,8 @@ func WithFirstMoves(n int) Option {
 // running instances, none is evicted for five minutes, and [TermStats] counts them.
 func WithMaxLoss(fraction float64) Option {
 	return option(func(c *config) error {
-		if !(fraction >= 0 && fraction <= 1) {
-			return invalid("WithMaxLoss(%v): must be between 0 and 1", fraction)
-		}
 		c.maxLoss = fraction
-		return nil
+		return unless(fraction >= 0 && fraction <= 1, "WithMaxLoss(%v): must be between 0 and 1", fraction)
 	})
 }
 
@@ -316,11 +303,8 @@ func WithMaxLoss(fraction float64) Option {
 // between 0 and an hour.
 func WithSettle(d time.Duration) Option {
 	return option(func(c *config) error {
-		if d < 0 || d > time.Hour {
-			return invalid("WithSettle(%v): must be between 0 and 1h", d)
-		}
 		c.settle = d
-		return nil
+		return unless(d >= 0 && d <= time.Hour, "WithSettle(%v): must be between 0 and 1h", d)
 	})
 }
 
@@ -342,11 +326,8 @@ func WithEpoch(e uint64) Option {
 // default is a minute. It must be above 0 and at most 24 h.
 func WithMaxPause(d time.Duration) Option {
 	return option(func(c *config) error {
-		if d <= 0 || d > 24*time.Hour {
-			return invalid("WithMaxPause(%v): must be above 0 and at most 24h", d)
-		}
 		c.maxPause = d
-		return nil
+		return unless(d > 0 && d <= 24*time.Hour, "WithMaxPause(%v): must be above 0 and at most 24h", d)
 	})
 }
 
@@ -376,11 +357,8 @@ func WithDryRun() Option {
 // whatever the weights do. The default is 0.05, which is 5 %; it must be between 0 and 1.
 func WithBand(fraction float64) Option {
 	return option(func(c *config) error {
-		if !(fraction >= 0 && fraction <= 1) {
-			return invalid("WithBand(%v): must be between 0 and 1", fraction)
-		}
 		c.band = int32(math.Round(fraction * 1e6))
-		return nil
+		return unless(fraction >= 0 && fraction <= 1, "WithBand(%v): must be between 0 and 1", fraction)
 	})
 }
 
@@ -405,11 +383,8 @@ func (f taskOption) applyTask(c *taskConfig) error { return f(c) }
 // worker. The default is 1; it must be at least 1.
 func WithTaskInstances(n int) TaskOption {
 	return taskOption(func(c *taskConfig) error {
-		if n < 1 || n > math.MaxInt32 {
-			return invalid("WithTaskInstances(%d): must be at least 1 and at most %d; to run no instance, use RemoveTask", n, math.MaxInt32)
-		}
 		c.Instances = n
-		return nil
+		return unless(n >= 1 && n <= math.MaxInt32, "WithTaskInstances(%d): must be at least 1 and at most %d; to run no instance, use RemoveTask", n, math.MaxInt32)
 	})
 }
 

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,15 +70,17 @@ func New[W, T comparable](c Communicator[W, T], opts ...Option) (*Orchestrator[W
 	}
 	applier, _ := c.(Applier[W, T])
 	return &Orchestrator[W, T]{
-		comm:     c,
-		applier:  applier,
-		cfg:      cfg,
-		changed:  make(chan struct{}, 1),
-		tasks:    taskTable[T]{ids: make(map[T]int32)},
-		members:  newMemberTable[W](nil, 0),
-		turn:     make(chan struct{}, 1),
-		fleet:    term.New(cfg.term()),
-		inflight: newInflight[W, T](),
+		comm:    c,
+		applier: applier,
+		cfg:     cfg,
+		changed: make(chan struct{}, 1),
+		tasks:   taskTable[T]{ids: make(map[T]int32)},
+		members: newMemberTable[W](nil, 0),
+		turn:    make(chan struct{}, 1),
+		fleet:   term.New(cfg.term()),
+		inflight: inflight[W, T]{
+			byName: make(map[W]*callSlot[W, T]), freed: make(chan struct{}, 1), deposed: make(chan error, 1),
+		},
 	}, nil
 }
 
@@ -175,7 +178,7 @@ func (o *Orchestrator[W, T]) UpdateWeights(weights map[T]int64) error {
 func (o *Orchestrator[W, T]) ListExpectedTasks() []Task[T] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.tasks.list()
+	return slices.AppendSeq(make([]Task[T], 0, o.tasks.expected), expectedOf(o.tasks.defs))
 }
 
 // AddWorker adds or redefines a worker. The next term lists a new worker and gives it

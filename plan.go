@@ -530,7 +530,11 @@ func (p Plan[W, T]) String() string {
 		}
 		line := fmt.Sprintf("%v\t%s\t%d\t%d", r.Name, state, r.Before, r.After)
 		if s := &r.Settings; settings {
-			line += fmt.Sprintf("\t%s\t%s\t%d\t%s", s.Zone, strings.Join(s.Labels, ","), max(s.Share, 1), limitText(s.MaxTasks))
+			limit := "-"
+			if s.MaxTasks != 0 {
+				limit = fmt.Sprint(s.MaxTasks)
+			}
+			line += fmt.Sprintf("\t%s\t%s\t%d\t%s", s.Zone, strings.Join(s.Labels, ","), max(s.Share, 1), limit)
 		}
 		if weighed {
 			line += fmt.Sprintf("\t%d\t%d", r.Weight, r.Level)
@@ -538,14 +542,6 @@ func (p Plan[W, T]) String() string {
 		return line
 	})
 	return b.String()
-}
-
-// limitText returns the text of a limit.
-func limitText(limit int) string {
-	if limit == 0 {
-		return "-"
-	}
-	return fmt.Sprint(limit)
 }
 
 // summary writes the plan's first line.

@@ -31,24 +31,7 @@ import (
 //
 // With [WithDryRun] it lists and plans without writing.
 func (o *Orchestrator[W, T]) NextTerm(ctx context.Context) error {
-	if err := o.takeTurn(ctx); err != nil {
-		return fmt.Errorf("no term was run: %w", err)
-	}
-	defer o.endTurn()
-	t := o.newTerm(o.cfg.dryRun)
-	err := t.run(ctx)
-	var before Plan[W, T]
-	if last := o.last.Load(); last != nil {
-		before = last.plan
-	}
-	r := t.publish(err)
-	o.underWay.Store(nil)
-	t.log(ctx, &before, &r.plan)
-	for _, f := range o.cfg.stats {
-		f(t.stats)
-	}
-	o.observe(r)
-	return err
+	return o.runTerm(ctx, false)
 }
 
 // Observe runs a term for a process that does not lead: it lists every worker, and leaves a
@@ -56,26 +39,32 @@ func (o *Orchestrator[W, T]) NextTerm(ctx context.Context) error {
 // leader could start it. Functions of [WithStats] are not called, and nothing is logged. The
 // error is as that of [Orchestrator.NextTerm].
 func (o *Orchestrator[W, T]) Observe(ctx context.Context) error {
+	return o.runTerm(ctx, true)
+}
+
+func (o *Orchestrator[W, T]) runTerm(ctx context.Context, observed bool) error {
 	if err := o.takeTurn(ctx); err != nil {
 		return fmt.Errorf("no term was run: %w", err)
 	}
 	defer o.endTurn()
-	t := o.newTerm(true)
-	t.stats.Observed = true
-	err := t.run(ctx)
-	r := t.publish(err)
-	o.underWay.Store(nil)
-	o.observe(r)
-	return err
-}
-
-// newTerm returns the next term.
-func (o *Orchestrator[W, T]) newTerm(dry bool) *termRun[W, T] {
 	o.number++
-	return &termRun[W, T]{
-		o: o, id: Term{Epoch: o.cfg.epoch, Number: o.number}, dry: dry,
+	t := &termRun[W, T]{
+		o: o, id: Term{Epoch: o.cfg.epoch, Number: o.number}, dry: observed || o.cfg.dryRun,
 		fleet: o.fleet, expect: &o.expect, names: o.namesOf,
 	}
+	t.stats.Observed = observed
+	err := t.run(ctx)
+	before := o.LastPlan()
+	r := t.publish(err)
+	o.underWay.Store(nil)
+	if !observed {
+		t.log(ctx, &before, &r.plan)
+		for _, f := range o.cfg.stats {
+			f(t.stats)
+		}
+	}
+	o.observe(r)
+	return err
 }
 
 // termRun is one term under way.

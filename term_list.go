@@ -220,10 +220,7 @@ func (l *listing[W, T]) pull(q *callQueue, now time.Duration) (int, batch, bool)
 	}
 	w := l.workers[i]
 	l.o.inflight.take(w.slot, l.began.Add(l.batch.began+timeout))
-	if w.slot.late != nil || w.slot.missed != nil {
-		// The result of an earlier call that arrived since the term began is stale.
-		w.slot.late, w.slot.missed = nil, nil
-	}
+	w.slot.late, w.slot.missed = nil, nil // what arrived since the term began is stale
 	l.answers[i].asked, l.answers[i].began = true, now
 	return i, l.batch, true
 }
@@ -257,7 +254,10 @@ func (l *listing[W, T]) work(q *callQueue, i int, b batch) {
 		// Only the listing's begin reads the wall clock: reading the monotonic clock
 		// alone takes half as long, which matters for short lists.
 		now := time.Since(l.began)
-		why := l.why(err)
+		why := ""
+		if err != nil && l.base.Err() == nil {
+			why = shorten(err.Error())
+		}
 		if err != nil && ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", ErrSilent, err)
 		}
@@ -272,14 +272,6 @@ func (l *listing[W, T]) work(q *callQueue, i int, b batch) {
 		started = now
 	}
 	returned = true
-}
-
-// why returns the text of a call's failure, or "" if the leader cancelled the call.
-func (l *listing[W, T]) why(err error) string {
-	if err == nil || l.base.Err() != nil {
-		return ""
-	}
-	return shorten(err.Error())
 }
 
 // finish records a worker's answer, and returns the next worker.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -228,7 +229,7 @@ func (w *writing[W, T]) send(call handover.Call) {
 	name, slot := worker.name, worker.slot
 	go func() {
 		defer cancel()
-		errs := repeat(errGoexit, len(c.writes))
+		errs := slices.Repeat([]error{errGoexit}, len(c.writes))
 		defer func() {
 			took := time.Since(c.started)
 			calls.mu.Lock()
@@ -322,7 +323,7 @@ func (w *writing[W, T]) oldest() *writeCall[T] {
 // expire settles the calls whose deadline has passed.
 func (w *writing[W, T]) expire(now time.Time) {
 	for c := w.oldest(); c != nil && !now.Before(c.deadline); c = w.oldest() {
-		w.settle(c, repeat(ErrSilent, len(c.writes)), now.Sub(c.started), true)
+		w.settle(c, slices.Repeat([]error{ErrSilent}, len(c.writes)), now.Sub(c.started), true)
 	}
 }
 
@@ -398,9 +399,7 @@ func (w *writing[W, T]) learn(c *writeCall[T], i int, err error, answer handover
 	if answer == handover.Done {
 		worker.acked = append(worker.acked, c.writes[i])
 	}
-	if err != nil && w.errs[write.Change] == nil {
-		w.errs[write.Change] = err
-	}
+	w.errs[write.Change] = cmp.Or(w.errs[write.Change], err)
 	// A refused start of a task that is no longer expected is not a failure: a transport
 	// may learn of the removal before the term does.
 	unwanted := write.Start && answer == handover.Refused && !errors.Is(err, ErrDeposed) && !w.o.expects(task)
@@ -413,19 +412,12 @@ func (w *writing[W, T]) learn(c *writeCall[T], i int, err error, answer handover
 		}
 	}
 	w.Ended(c.call.Worker, write, &term.Result{
-		Answer: answer, Err: err, TimedOut: timedOut, Ignored: unwanted || fencedOff(err), Silent: isTimeout(err),
+		Answer: answer, Err: err, TimedOut: timedOut,
+		Ignored: unwanted || errors.Is(err, ErrStale) || errors.Is(err, ErrDeposed), // refused because of its age
+		Silent:  errors.Is(err, ErrSilent) || errors.Is(err, context.DeadlineExceeded),
 	}, term.Moment{Term: w.o.number, Time: now})
 	w.answered(write, answer == handover.Done, now)
 }
-
-// isTimeout reports whether a call used up its time.
-func isTimeout(err error) bool {
-	return errors.Is(err, ErrSilent) || errors.Is(err, context.DeadlineExceeded)
-}
-
-// fencedOff reports whether a worker refused a write because of its age. That is a
-// failure of neither the task nor the worker.
-func fencedOff(err error) bool { return errors.Is(err, ErrStale) || errors.Is(err, ErrDeposed) }
 
 // outcome returns the outcome of change i, and the error if it did not succeed.
 func (w *writing[W, T]) outcome(i int) (Outcome, error) {

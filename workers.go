@@ -61,7 +61,7 @@ func (o *Orchestrator[W, T]) keepLosers(gone []*worker[W, T]) {
 		names[w.Serial] = w.name
 	}
 	o.losers = make(map[uint64]W)
-	for serial := range o.fleet.Losers() {
+	for _, serial := range o.fleet.Losers() {
 		if name, ok := names[serial]; ok {
 			o.losers[serial] = name
 		}

@@ -41,8 +41,7 @@ type weighing struct {
 	barred func(task, worker int32) bool
 	budget int // the most items that move although they could stay where they are, or NoLimit
 
-	// Output, with to of each item. An item whose to equals its from does not move. Whether
-	// an item has a place is up to isPlaced.
+	// Output, with to of each item. An item whose to equals its from does not move.
 	spent int // items that get another worker although they could stay where they are
 
 	workers int
@@ -56,8 +55,10 @@ type weighing struct {
 	lists   [][]int32
 	sorted  set // the workers whose list is sorted
 	arena   []int32
-	loose   set     // the items that must be placed: their moves cost nothing
-	stuck   set     // the items that have no place
+	loose   set // the items that must be placed: their moves cost nothing
+	// stuck holds the items without a place. They do not run, or stay where they must leave. An
+	// item that must leave may be placed where it is, if another copy of its task leaves.
+	stuck   set
 	first   []int32 // by task, if tasks > 0: an item, plus one
 	next    []int32 // by item: the next one of the task, plus one
 	pending []int32
@@ -90,11 +91,6 @@ func (g *weighing) solve() {
 	g.settle()
 	g.untangle()
 }
-
-// isPlaced reports whether an item has a place. An item without one does not run, or stays
-// where it must leave. An item that must leave may be placed where it is, if another copy
-// of its task leaves in its stead.
-func (g *weighing) isPlaced(i int) bool { return !g.stuck.has(int32(i)) }
 
 // begin counts what stays, and collects what must be placed.
 func (g *weighing) begin() {

@@ -119,7 +119,7 @@ func again(g *weighing) *weighing {
 	for i := range n.items {
 		it := &n.items[i]
 		if it.to >= 0 {
-			it.leaves = it.leaves && !g.isPlaced(i)
+			it.leaves = it.leaves && g.stuck.has(int32(i))
 			it.from = it.to
 		}
 	}

@@ -94,12 +94,10 @@ func (w *Worker[T]) awaitEmpty(ctx context.Context, p *leasePeriod) error {
 	select {
 	case <-p.stopped:
 		return nil
-	default: // if both are done, success counts
-	}
-	select {
-	case <-p.stopped:
-		return nil
 	case <-ctx.Done():
+		if isClosed(p.stopped) { // if both are done, success counts
+			return nil
+		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return fmt.Errorf("%d tasks have not stopped: %w", len(w.tasks), context.Cause(ctx))
@@ -273,7 +271,7 @@ func (w *Worker[T]) lastResort(p *leasePeriod) {
 	w.mu.Lock()
 	left := make([]T, 0, len(w.tasks))
 	if p == w.leasePeriod {
-		for e := range w.order.all() {
+		for e := range w.entries() {
 			left = append(left, e.name)
 		}
 	}

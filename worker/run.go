@@ -106,11 +106,11 @@ func (w *Worker[T]) ended(e *entry[T], err error) {
 		w.cfg.logger.Debug("task restarted with its update", slog.Any("task", e.name), slog.Any("err", err))
 	case Completed:
 		w.cfg.logger.Debug("task completed", slog.Any("task", e.name))
-		w.call(e.name, func() { w.hooks.completed(e.name) })
+		_ = w.call(e.name, func() error { w.hooks.completed(e.name); return nil })
 	case Failed:
 		w.cfg.logger.Error("job failed for good", slog.Any("task", e.name),
 			slog.Any("err", err), slog.Int("attempts", w.cfg.attempts))
-		w.call(e.name, func() { w.hooks.failed(e.name, err) })
+		_ = w.call(e.name, func() error { w.hooks.failed(e.name, err); return nil })
 	default:
 		w.cfg.logger.Warn("task ended, will be restarted", slog.Any("task", e.name),
 			slog.Any("err", err), slog.Duration("pause", pause))
@@ -207,12 +207,12 @@ func (w *Worker[T]) restart(e *entry[T], restarts int) {
 	}
 }
 
-// call calls a function of the user and recovers its panics.
-func (w *Worker[T]) call(task T, f func()) {
+// call calls a function of the user and turns a panic into an error.
+func (w *Worker[T]) call(task T, f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			_ = w.panicked(task, v)
+			err = w.panicked(task, v)
 		}
 	}()
-	f()
+	return f()
 }

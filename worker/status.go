@@ -96,7 +96,7 @@ func (w *Worker[T]) Status() []TaskStatus[T] {
 // status is Status with mu held.
 func (w *Worker[T]) status() []TaskStatus[T] {
 	all := make([]TaskStatus[T], 0, len(w.tasks))
-	for e := range w.order.all() {
+	for e := range w.entries() {
 		s := TaskStatus[T]{
 			Task:     e.name,
 			State:    e.state,
@@ -176,7 +176,7 @@ func (w *Worker[T]) recordSeen(c caller) {
 		return
 	}
 	w.log.seen = w.log.count
-	for e := range w.order.all() {
+	for e := range w.entries() {
 		e.unpinned = !w.pinned(e)
 	}
 }

@@ -4,6 +4,7 @@ package worker
 // with mu held, and do not wait. Those that run without mu are in run.go.
 
 import (
+	"container/list"
 	"context"
 	"iter"
 	"time"
@@ -20,8 +21,8 @@ type entry[T comparable] struct {
 	err      error  // the result of the previous run
 	text     string // of err, if the run failed
 
-	place *element[*entry[T]] // in Worker.order
-	turn  *element[*entry[T]] // in Worker.queue; nil unless Queued
+	place *list.Element // in Worker.order
+	turn  *list.Element // in Worker.queue, if Queued
 
 	grant    Grant       // the newest
 	run      *run        // the present run; for Starting, Running and Stopping
@@ -76,12 +77,7 @@ func newSettlement() *settlement { return &settlement{done: make(chan struct{})}
 // settle answers the Adds that wait until the task is ready, unless they have their
 // answer.
 func (e *entry[T]) settle(err error) {
-	if e.settled == nil {
-		return
-	}
-	select {
-	case <-e.settled.done:
-	default:
+	if e.settled != nil && !isClosed(e.settled.done) {
 		e.settled.err = err
 		close(e.settled.done)
 	}
@@ -102,11 +98,11 @@ func (w *Worker[T]) accept(task T, g Grant) *entry[T] {
 	if w.cfg.readiness {
 		e.settled = newSettlement()
 	}
-	e.place = w.order.push(e)
+	e.place = w.order.PushBack(e)
 	w.tasks[task] = e
 	w.listed = nil
 	w.note(task)
-	e.turn = w.queue.push(e)
+	e.turn = w.queue.PushBack(e)
 	w.enter(e, Queued)
 	w.fillSlots()
 	return e
@@ -114,10 +110,8 @@ func (w *Worker[T]) accept(task T, g Grant) *entry[T] {
 
 // fillSlots starts queued tasks, oldest first, while slots are free.
 func (w *Worker[T]) fillSlots() {
-	for w.queue.first != nil && (w.cfg.slots == 0 || w.busy < w.cfg.slots) && !w.closed && w.checkLease() == nil {
-		e := w.queue.first.value
-		w.queue.remove(e.turn)
-		e.turn = nil
+	for w.queue.Len() > 0 && (w.cfg.slots == 0 || w.busy < w.cfg.slots) && !w.closed && w.checkLease() == nil {
+		e, _ := w.queue.Remove(w.queue.Front()).(*entry[T])
 		w.busy++
 		w.start(e)
 	}
@@ -159,7 +153,7 @@ func (w *Worker[T]) startAgain(e *entry[T]) {
 
 // stopEach stops every task that is not stopping yet.
 func (w *Worker[T]) stopEach(cause error) {
-	for e := range w.order.all() {
+	for e := range w.entries() {
 		if e.state != Stopping {
 			w.stop(e, cause)
 		}
@@ -185,10 +179,8 @@ func (w *Worker[T]) drop(e *entry[T]) {
 	if e.timer != nil {
 		e.timer.Stop() // if it has fired already, restart finds the task dropped
 	}
-	if e.turn != nil {
-		w.queue.remove(e.turn)
-	}
-	w.order.remove(e.place)
+	w.queue.Remove(e.turn) // has no effect unless it is queued
+	w.order.Remove(e.place)
 	delete(w.tasks, e.name)
 	w.listed = nil
 	w.note(e.name)
@@ -202,53 +194,15 @@ func (w *Worker[T]) drop(e *entry[T]) {
 	w.settleIfEmpty()
 }
 
-// list is a doubly linked list, in the order in which the values were pushed. Unlike
-// container/list, it is typed. The zero list is empty.
-type list[V any] struct {
-	first, last *element[V]
-}
-
-// element is an element of a list.
-type element[V any] struct {
-	value      V
-	prev, next *element[V]
-}
-
-// push appends v and returns its element.
-func (l *list[V]) push(v V) *element[V] {
-	e := &element[V]{value: v, prev: l.last}
-	if l.last == nil {
-		l.first = e
-	} else {
-		l.last.next = e
-	}
-	l.last = e
-	return e
-}
-
-// remove removes e, which must be in the list.
-func (l *list[V]) remove(e *element[V]) {
-	if e.prev == nil {
-		l.first = e.next
-	} else {
-		e.prev.next = e.next
-	}
-	if e.next == nil {
-		l.last = e.prev
-	} else {
-		e.next.prev = e.prev
-	}
-}
-
-// all iterates over the values in order. The current value may be removed.
-func (l *list[V]) all() iter.Seq[V] {
-	return func(yield func(V) bool) {
-		for e := l.first; e != nil; {
-			next := e.next
-			if !yield(e.value) {
+// entries iterates over all tasks, in the order in which they were added. The current one
+// may be dropped.
+func (w *Worker[T]) entries() iter.Seq[*entry[T]] {
+	return func(yield func(*entry[T]) bool) {
+		for at := w.order.Front(); at != nil; {
+			e, _ := at.Value.(*entry[T])
+			if at = at.Next(); !yield(e) {
 				return
 			}
-			e = next
 		}
 	}
 }

@@ -124,7 +124,11 @@ func (w *Worker[T]) applyGrant(e *entry[T], g Grant) {
 	case owner:
 		w.runAnew(e)
 	case e.run.updates != nil && !e.run.over:
-		e.run.tell(e.grant)
+		e.run.version = e.grant.Version
+		select {
+		case e.run.updates <- struct{}{}:
+		default: // one value is enough
+		}
 	case w.hooks.update == nil:
 		w.runAnew(e)
 	default:
@@ -139,7 +143,7 @@ func (w *Worker[T]) runOnceMore(e *entry[T]) {
 	}
 	e.restarts++
 	e.failures, e.err = 0, nil
-	e.turn = w.queue.push(e)
+	e.turn = w.queue.PushBack(e)
 	w.enter(e, Queued)
 	w.fillSlots()
 }
@@ -158,15 +162,6 @@ func (w *Worker[T]) updates(r *run) <-chan struct{} {
 		r.updates = make(chan struct{}, 1)
 	}
 	return r.updates
-}
-
-// tell sends a value to the channel of [Updated].
-func (r *run) tell(g Grant) {
-	r.version = g.Version
-	select {
-	case r.updates <- struct{}{}:
-	default:
-	}
 }
 
 // deliverUpdate passes the newest content to a running task, unless the task has it. A task

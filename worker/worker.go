@@ -3,6 +3,7 @@ package worker
 // The Worker: its state, how it is created and closed, and List.
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -29,12 +30,12 @@ type Worker[T comparable] struct {
 	leasePeriod *leasePeriod
 	leases      LeaseStats // Left is unused
 	tasks       map[T]*entry[T]
-	order       list[*entry[T]] // all tasks, in the order in which they were added
-	queue       list[*entry[T]] // the tasks that wait for a slot
-	busy        int             // slots in use
-	listed      []T             // the result of List; nil: to be rebuilt
-	pins        int             // how many tasks at the end of listed are pinned
-	log         changeLog       // counts the changes of what Status returns
+	order       list.List // all tasks, in the order in which they were added
+	queue       list.List // the tasks that wait for a slot
+	busy        int       // slots in use
+	listed      []T       // the result of List; nil: to be rebuilt
+	pins        int       // how many tasks at the end of listed are pinned
+	log         changeLog // counts the changes of what Status returns
 	closed      bool
 	random      *rand.Rand
 }
@@ -127,7 +128,7 @@ func (w *Worker[T]) List(ctx context.Context) ([]T, error) {
 func (w *Worker[T]) list() {
 	w.listed = make([]T, 0, len(w.tasks))
 	var pinned []T
-	for e := range w.order.all() {
+	for e := range w.entries() {
 		if w.pinned(e) {
 			pinned = append(pinned, e.name)
 		} else {
@@ -148,7 +149,7 @@ func (w *Worker[T]) list() {
 func (w *Worker[T]) Stop(ctx context.Context) error {
 	w.mu.Lock()
 	w.closed = true
-	for e := range w.order.all() {
+	for e := range w.entries() {
 		if e.state != Stopping && e.state != Completed && e.state != Failed {
 			w.stop(e, ErrClosed)
 		}

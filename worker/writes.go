@@ -228,12 +228,7 @@ func (s *step) succeeded() bool {
 	if s.wait == nil {
 		return s.err == nil
 	}
-	select {
-	case <-s.wait:
-		return !s.again && (s.outcome == nil || s.outcome() == nil)
-	default:
-		return false
-	}
+	return isClosed(s.wait) && !s.again && (s.outcome == nil || s.outcome() == nil)
 }
 
 // begin applies a write if that is possible now. It never waits.
@@ -250,7 +245,8 @@ func (s *step) succeeded() bool {
 func (w *Worker[T]) begin(ctx context.Context, r *request[T]) step {
 	s, ask := w.apply(ctx, r)
 	if ask {
-		if err := w.callAccept(ctx, r.Task, r.grant.Content); err != nil {
+		accept := func() error { return w.hooks.accept(ctx, r.Task, r.grant.Content) }
+		if err := w.call(r.Task, accept); err != nil {
 			return step{err: fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)}
 		}
 		r.accepted = true
@@ -385,9 +381,7 @@ func (w *Worker[T]) finish(ctx context.Context, r *request[T], s step) error {
 		select {
 		case <-s.wait:
 		case <-ctx.Done():
-			select {
-			case <-s.wait: // if both are done, the write counts
-			default:
+			if !isClosed(s.wait) { // if both are done, the write counts
 				return s.late(context.Cause(ctx))
 			}
 		}
@@ -400,15 +394,4 @@ func (w *Worker[T]) finish(ctx context.Context, r *request[T], s step) error {
 		s = w.begin(ctx, r)
 	}
 	return s.err
-}
-
-// callAccept calls the function of WithAccept and turns a panic into an error. The caller
-// holds no lock.
-func (w *Worker[T]) callAccept(ctx context.Context, task T, content []byte) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = w.panicked(task, v)
-		}
-	}()
-	return w.hooks.accept(ctx, task, content)
 }

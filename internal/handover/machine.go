@@ -77,15 +77,10 @@ func New(changes []Change, workers int, order []int32, batch bool) *Machine {
 // enqueue queues a change that has not begun at the worker of its first write.
 func (m *Machine) enqueue(i int32) {
 	c := &m.changes[i]
-	switch {
-	case c.From == None && c.To == None:
-		panic(fmt.Sprintf("handover: change %d has no end", i)) //nolint:forbidigo // an invariant is broken
-	case c.From == None:
-		m.workers[c.To].queueOf(c).single.push(i)
-	case c.To == None:
-		m.workers[c.From].queueOf(c).single.push(i)
-	default:
-		m.workers[m.target(i)].queueOf(c).moves.push(i)
+	if q := m.workers[m.target(i)].queueOf(c); c.isMove() {
+		q.moves.push(i)
+	} else {
+		q.single.push(i)
 	}
 }
 

@@ -3,7 +3,6 @@ package term
 // How answers and silence change the view of a worker (T4, T5).
 
 import (
-	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -103,16 +102,16 @@ func (f *Fleet) distinct(ids []int32) (once []int32, repeated int) {
 	return once, repeated
 }
 
-// recordNotStarted records the starts that a worker's answer shows not to have happened, among those
-// that were unsure.
+// recordNotStarted begins the pauses again of those unsure starts of which a worker's answer
+// shows that they have not happened, if that was not known for some terms.
 func (f *Fleet) recordNotStarted(w *Worker, unsure Set, now Moment) {
 	if len(unsure) == 0 {
 		return
 	}
 	round := f.stamp(w.runs)
 	for task := range unsure {
-		if f.stamps[task] != round {
-			f.breakers.didNotHappen(taskOn{Task: task, Worker: w.Serial}, now)
+		if t := f.breakers.tasks[task]; f.stamps[task] != round && t != nil && t.on[w.Serial] != nil {
+			t.on[w.Serial].restart(now, f.breakers.longest)
 		}
 	}
 }
@@ -216,16 +215,13 @@ func (f *Fleet) keepLosses(keep func(i int, l loss) bool) {
 	}
 }
 
-// Losers yields the serials of the workers to which a [Change] may refer as the loser of
+// Losers returns the serials of the workers to which a [Change] may refer as the loser of
 // its task. A serial may come more than once.
-func (f *Fleet) Losers() iter.Seq[uint64] {
-	return func(yield func(uint64) bool) {
-		for _, l := range f.losses {
-			if !yield(l.worker) {
-				return
-			}
-		}
+func (f *Fleet) Losers() (serials []uint64) {
+	for _, l := range f.losses {
+		serials = append(serials, l.worker)
 	}
+	return serials
 }
 
 // Judge declares silent workers lost (T4), unless so many are silent that it must be

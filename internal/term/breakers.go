@@ -188,10 +188,13 @@ func (b *breakers) failed(s startResult, now Moment) {
 	t.suspect = t.suspect || len(t.on) > 1
 	if t.suspect {
 		t.pause.Failures, t.pause.Err = t.failures, s.Err
-		if s.TimedOut {
-			b.align(t, now)
-		} else {
+		switch {
+		case !s.TimedOut:
 			t.pause.hold(now, b.longest, pauseTerms(b.step(t)))
+		case b.moves.Failures > 0:
+			t.pause.align(now, b.longest, b.step(t), maxOutagePauseTerms)
+		default:
+			t.pause.align(now, b.longest, b.step(t), maxPauseTerms)
 		}
 	}
 	if b.failsEverywhere(t) {
@@ -215,15 +218,6 @@ func (b *breakers) failsEverywhere(t *failedTask) bool {
 // isForgotten reports whether the failures of a task are too old to count.
 func (t *failedTask) isForgotten(now Moment) bool {
 	return !t.suspect && now.Term > t.tried+forgetAfterTerms
-}
-
-// align makes a suspect that timed out wait for a term that suspects share.
-func (b *breakers) align(t *failedTask, now Moment) {
-	most := uint64(maxPauseTerms)
-	if b.moves.Failures > 0 {
-		most = maxOutagePauseTerms
-	}
-	t.pause.align(now, b.longest, b.step(t), most)
 }
 
 // forgetOldest drops the worker that failed longest ago, if too many are remembered.
@@ -259,14 +253,6 @@ func (b *breakers) happened(p taskOn, now Moment) {
 		if number > b.moves.number {
 			b.moves = Pause{}
 		}
-	}
-}
-
-// didNotHappen records that a worker does not run a task, though it may have started it
-// when it failed. If that was not known for some terms the pause begins again.
-func (b *breakers) didNotHappen(p taskOn, now Moment) {
-	if t := b.tasks[p.Task]; t != nil && t.on[p.Worker] != nil {
-		t.on[p.Worker].restart(now, b.longest)
 	}
 }
 
@@ -338,9 +324,6 @@ func (b *breakers) quarantined(worker uint64) (Pause, bool) {
 
 // failing reports whether the last start of a task failed, on any worker.
 func (b *breakers) failing(task int32) bool { return b.tasks[task] != nil }
-
-// isSuspect reports whether a task failed on more than one worker in a row.
-func (b *breakers) isSuspect(task int32) bool { return b.tasks[task] != nil && b.tasks[task].suspect }
 
 // pauseOn returns the pause of a task on a worker, or the zero Pause.
 func (b *breakers) pauseOn(p taskOn) Pause {
@@ -419,24 +402,6 @@ func (b *breakers) failedWorkers() map[uint64]bool {
 		workers[serial] = true
 	}
 	return workers
-}
-
-// allTasks yields every task that b holds something of.
-func (b *breakers) allTasks() iter.Seq[int32] {
-	return func(yield func(int32) bool) {
-		for id := range b.tasks {
-			if !yield(id) {
-				return
-			}
-		}
-		for _, w := range b.workers {
-			for id := range w.failedTasks {
-				if !yield(id) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // forgetQuarantines ends the quarantines whose pause ended long ago: no start was tried

@@ -267,6 +267,14 @@ func (d *decider) listHeld() {
 	}
 }
 
+// changeReasons are the reasons of changes, by the planner's. That of a missing instance depends
+// on what is known of it.
+var changeReasons = [...]Reason{
+	rebalance.Unexpected: ReasonUnexpected, rebalance.Surplus: ReasonSurplus, rebalance.Rebalance: ReasonRebalance,
+	rebalance.Drain:      ReasonDrain,
+	rebalance.EvictLabel: ReasonRequires, rebalance.EvictZone: ReasonZone, rebalance.EvictLimit: ReasonLimit,
+}
+
 // translate turns the planner's plan into changes and waiting instances.
 func (d *decider) translate(plan *rebalance.Plan) {
 	d.out.Deferred, d.out.Adds, d.out.LowerBound = plan.Deferred, plan.Adds, plan.LowerBound
@@ -278,23 +286,10 @@ func (d *decider) translate(plan *rebalance.Plan) {
 	}
 	d.out.Changes = make([]Change, 0, len(plan.Changes))
 	for _, c := range plan.Changes {
-		out := Change{Change: handover.Change{Task: c.Task, From: d.at(c.From), To: d.at(c.To)}}
-		switch c.Reason {
-		case rebalance.Missing:
+		out := Change{Change: handover.Change{Task: c.Task, From: d.at(c.From), To: d.at(c.To)}, Reason: changeReasons[c.Reason]}
+		if c.Reason == rebalance.Missing {
 			d.out.Missing++
 			out.Reason, out.Loser = d.startReason(c.Task)
-		case rebalance.Unexpected:
-			out.Reason = ReasonUnexpected
-		case rebalance.Surplus:
-			out.Reason = ReasonSurplus
-		case rebalance.Rebalance:
-			out.Reason = ReasonRebalance
-		case rebalance.Drain:
-			out.Reason = ReasonDrain
-		case rebalance.EvictLabel, rebalance.EvictZone, rebalance.EvictLimit:
-			out.Reason = evictReason(c.Reason)
-		default:
-			panic(fmt.Sprintf("orchestrator: the planner gave reason %v", c.Reason)) //nolint:forbidigo // an invariant is broken
 		}
 		d.out.Changes = append(d.out.Changes, out)
 	}

@@ -287,8 +287,13 @@ func (f *Fleet) Mark(mark func(task int32)) {
 			mark(task)
 		}
 	}
-	for task := range f.breakers.allTasks() {
+	for task := range f.breakers.tasks {
 		mark(task)
+	}
+	for _, w := range f.breakers.workers {
+		for task := range w.failedTasks {
+			mark(task)
+		}
 	}
 }
 

@@ -277,13 +277,14 @@ func (d *decider) forbid() {
 			continue
 		}
 		place, known := places[failed.Worker]
-		if t := d.breakers.tasks[failed.Task]; known && pause.active(d.now) && (!t.suspect || t.last == failed.Worker) {
+		t := d.breakers.tasks[failed.Task]
+		if known && pause.active(d.now) && (!t.suspect || t.last == failed.Worker) {
 			p.Forbidden = append(p.Forbidden, rebalance.Pair{Task: failed.Task, Worker: place})
 		}
 		if _, aside := d.suspects.of[failed.Task]; aside {
 			continue // it is outside the plan
 		}
-		sick := d.breakers.isSuspect(failed.Task) || d.fleet.flags[failed.Task]&taskSeen == 0
+		sick := t.suspect || d.fleet.flags[failed.Task]&taskSeen == 0
 		for _, at := range onTrial {
 			pair := rebalance.Pair{Task: failed.Task, Worker: at}
 			if (sick || known && at == place) && !listed[pair] {

@@ -287,17 +287,6 @@ func (d *decider) byPlace(values []int32) []int32 {
 	return placed
 }
 
-// evictReason returns the reason of an eviction.
-func evictReason(r rebalance.Reason) Reason {
-	switch r {
-	case rebalance.EvictZone:
-		return ReasonZone
-	case rebalance.EvictLimit:
-		return ReasonLimit
-	}
-	return ReasonRequires
-}
-
 // brokenRule returns which rule evicts a copy from a worker, by index.
 func (d *decider) brokenRule(task, worker int32) Reason {
 	r := &d.fleet.rules
