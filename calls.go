@@ -51,7 +51,7 @@ func (o *Orchestrator[W, T]) recovered(err *error, op Op, w W) {
 
 // classes are the errors that this package looks for in the error of a call and in the
 // cause of a context.
-var classes = []error{ErrDeposed, ErrRejected, ErrStale, ErrStopping, ErrSilent, context.Canceled, context.DeadlineExceeded}
+var classes = []error{ErrDeposed, ErrRejected, ErrStale, ErrElsewhere, ErrStopping, ErrSilent, context.Canceled, context.DeadlineExceeded}
 
 // mostWrapped bounds how many errors an error may wrap.
 const mostWrapped = 10_000

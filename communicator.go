@@ -72,7 +72,8 @@ import (
 //	ErrDeposed    a higher epoch is known; List may return it too. The term ends,
 //	              and the leader should stop. If no term waits for the call any
 //	              more, the term under way ends, or the next one.
-//	ErrRejected   not done, and it will not be
+//	ErrRejected   not done, and it will not be; ErrElsewhere, which wraps it,
+//	              adds that the task has asked to run on another worker
 //	ErrStopping   a stop is under way and the task is still in List; not a
 //	              failure. An Add with this answer will not start the task later.
 //	any other     unknown: it may have happened, or may happen until the next

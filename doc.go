@@ -64,6 +64,9 @@
 //     quarantine without a trial ends 64 terms after its pause.
 //   - Failures during an outage, and those of a task that more than half of the open
 //     workers, or eight, fail to start, count against no worker.
+//   - A task that asks to leave its worker ([ErrElsewhere]) pauses there for 16 terms, at most
+//     a minute. While it runs elsewhere it is not moved there for another 15 minutes. That
+//     counts against neither the task nor the worker.
 //   - A worker that fails several starts in a term, and starts no task, gets none in the
 //     next term.
 //   - While starts fail everywhere, healthy tasks do not move. An outage stops at most one

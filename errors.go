@@ -15,6 +15,11 @@ var (
 	// wraps ErrRejected and counts against neither the worker nor the task.
 	ErrStale = fmt.Errorf("%w: stale term", ErrRejected)
 
+	// ErrElsewhere reports a start that a worker refuses because the task has asked to run
+	// on another worker. It wraps ErrRejected. It pauses the task on that worker, and counts
+	// against neither the worker nor the task (T9).
+	ErrElsewhere = fmt.Errorf("%w: the task has asked to run elsewhere", ErrRejected)
+
 	// ErrStopping reports that a stop is under way and outlasts the call. It is not a
 	// failure: the task stays in List until it has stopped.
 	ErrStopping = errors.New("stop under way")

@@ -352,7 +352,7 @@ const (
 	// PauseTask: the task failed to start on more than one worker, and no healthy
 	// task makes room for it. Worker is the one on which it failed last.
 	PauseTask PauseKind = "task"
-	// PauseStart: the task failed to start on the worker.
+	// PauseStart: the task failed to start on the worker, or has asked to leave it.
 	PauseStart PauseKind = "start"
 	// PauseStop: the task failed to stop on the worker.
 	PauseStop PauseKind = "stop"

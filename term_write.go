@@ -413,8 +413,9 @@ func (w *writing[W, T]) learn(c *writeCall[T], i int, err error, answer handover
 	}
 	w.Ended(c.call.Worker, write, &term.Result{
 		Answer: answer, Err: err, TimedOut: timedOut,
-		Ignored: unwanted || errors.Is(err, ErrStale) || errors.Is(err, ErrDeposed), // refused because of its age
-		Silent:  errors.Is(err, ErrSilent) || errors.Is(err, context.DeadlineExceeded),
+		Ignored:   unwanted || errors.Is(err, ErrStale) || errors.Is(err, ErrDeposed), // refused because of its age
+		Silent:    errors.Is(err, ErrSilent) || errors.Is(err, context.DeadlineExceeded),
+		Elsewhere: errors.Is(err, ErrElsewhere),
 	}, term.Moment{Term: w.o.number, Time: now})
 	w.answered(write, answer == handover.Done, now)
 }

@@ -25,6 +25,9 @@ type breakers struct {
 
 	tasks   map[int32]*failedTask
 	workers map[uint64]*failedWorker
+	// left holds the tasks that have asked to leave a worker, with their pauses there. Those
+	// that run elsewhere stay in it after the pause.
+	left map[taskOn]Pause
 	// moves is the pause of all moves. When it is over and has failures, one move may be
 	// tried.
 	moves Pause
@@ -77,14 +80,14 @@ func newBreakers(fleet *Fleet, longest time.Duration) *breakers {
 	return &breakers{
 		fleet: fleet, longest: longest,
 		tasks: make(map[int32]*failedTask), workers: make(map[uint64]*failedWorker),
-		outage: make(map[uint64]struct{}), cleared: make(map[uint64]uint64),
+		outage: make(map[uint64]struct{}), cleared: make(map[uint64]uint64), left: make(map[taskOn]Pause),
 	}
 }
 
 // clone returns a copy for a fleet that shares nothing with b.
 func (b *breakers) clone(fleet *Fleet) *breakers {
 	c := *b
-	c.fleet, c.outage, c.cleared = fleet, maps.Clone(b.outage), maps.Clone(b.cleared)
+	c.fleet, c.outage, c.cleared, c.left = fleet, maps.Clone(b.outage), maps.Clone(b.cleared), maps.Clone(b.left)
 	c.tasks, c.workers = make(map[int32]*failedTask, len(b.tasks)), make(map[uint64]*failedWorker, len(b.workers))
 	for id, t := range b.tasks {
 		copied := *t
@@ -103,7 +106,7 @@ func (b *breakers) clone(fleet *Fleet) *breakers {
 
 // empty reports whether b holds nothing.
 func (b *breakers) empty() bool {
-	return len(b.tasks) == 0 && len(b.workers) == 0 && b.moves.Failures == 0
+	return len(b.tasks) == 0 && len(b.workers) == 0 && len(b.left) == 0 && b.moves.Failures == 0
 }
 
 // learn records how the writes of a term ended: the starts, in the order in which they
@@ -256,12 +259,21 @@ func (b *breakers) happened(p taskOn, now Moment) {
 	}
 }
 
+// leaves records that a worker refuses a task because it has asked to run elsewhere. That
+// counts against neither.
+func (b *breakers) leaves(p taskOn, err error, now Moment) {
+	pause := Pause{Failures: 1, Err: err}
+	pause.hold(now, b.longest, maxPauseTerms)
+	b.left[p] = pause
+}
+
 // succeeded records that the start with a number has happened: it clears its task and its
 // worker of the failures before it. Those of the task on other workers now count against
 // these, unless the workers have been cleared since.
 func (b *breakers) succeeded(p taskOn, number uint64, now Moment) {
 	b.cleared[p.Worker] = max(b.cleared[p.Worker], number)
 	b.clearAgainst(p.Worker, func(_ int32, failure uint64) bool { return failure <= number })
+	delete(b.left, p)
 	t := b.tasks[p.Task]
 	if t == nil {
 		return
@@ -369,17 +381,23 @@ func (b *breakers) suspects() []suspect {
 // then by task.
 func (b *breakers) pairs() iter.Seq2[taskOn, Pause] {
 	return func(yield func(taskOn, Pause) bool) {
-		var pairs []taskOn
+		pairs := slices.Collect(maps.Keys(b.left))
 		for id, t := range b.tasks {
 			for serial := range t.on {
-				pairs = append(pairs, taskOn{Task: id, Worker: serial})
+				if p := (taskOn{Task: id, Worker: serial}); b.left[p].Failures == 0 {
+					pairs = append(pairs, p)
+				}
 			}
 		}
 		slices.SortFunc(pairs, func(p, q taskOn) int {
 			return cmp.Or(cmp.Compare(p.Worker, q.Worker), cmp.Compare(p.Task, q.Task))
 		})
 		for _, p := range pairs {
-			if !yield(p, *b.tasks[p.Task].on[p.Worker]) {
+			pause, ok := b.left[p]
+			if !ok {
+				pause = *b.tasks[p.Task].on[p.Worker]
+			}
+			if !yield(p, pause) {
 				return
 			}
 		}
@@ -417,6 +435,7 @@ func (b *breakers) forgetWorkers(gone func(worker uint64) bool) {
 	maps.DeleteFunc(b.workers, func(serial uint64, _ *failedWorker) bool { return gone(serial) })
 	maps.DeleteFunc(b.outage, func(serial uint64, _ struct{}) bool { return gone(serial) })
 	maps.DeleteFunc(b.cleared, func(serial, _ uint64) bool { return gone(serial) })
+	maps.DeleteFunc(b.left, func(p taskOn, _ Pause) bool { return gone(p.Worker) })
 	for id, t := range b.tasks {
 		maps.DeleteFunc(t.on, func(serial uint64, _ *Pause) bool { return gone(serial) })
 		if len(t.on) == 0 {
@@ -429,4 +448,5 @@ func (b *breakers) forgetWorkers(gone func(worker uint64) bool) {
 // workers stays.
 func (b *breakers) forgetTasks(gone func(task int32) bool) {
 	maps.DeleteFunc(b.tasks, func(id int32, _ *failedTask) bool { return gone(id) })
+	maps.DeleteFunc(b.left, func(p taskOn, _ Pause) bool { return gone(p.Task) })
 }

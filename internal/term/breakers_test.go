@@ -679,6 +679,31 @@ func TestTasks(t *testing.T) {
 	require.Equal(t, []int32{0, 5, 6}, marked.sorted(), "0 runs")
 }
 
+// A task that has asked to leave a worker counts against neither, also once it runs elsewhere.
+func TestTask_LeavesAWorker(t *testing.T) {
+	l := newLeader(3)
+	for _, task := range []int32{5, 6, 7} {
+		l.leaves(taskOn{Task: task, Worker: 1}, errRefused, l.now)
+	}
+	l.learn(started(5, 2), started(6, 3))
+	require.Empty(t, l.quarantined(1))
+	require.False(t, l.failing(5))
+	require.Empty(t, l.suspects())
+	require.Equal(t, []taskOn{{5, 1}, {6, 1}, {7, 1}}, l.paused())
+	marked := make(Set)
+	l.fleet.Mark(marked.add)
+	require.Subset(t, marked.sorted(), []int32{5, 6, 7})
+	l.learn(refused(7, 1), started(6, 1))
+	require.Equal(t, []taskOn{{5, 1}, {7, 1}}, l.paused(), "a failure besides is not listed twice")
+	c := l.clone(l.fleet)
+	c.forgetTasks(func(task int32) bool { return task == 5 })
+	c.forgetWorkers(func(uint64) bool { return true })
+	require.True(t, c.empty())
+	require.Len(t, l.left, 2)
+	l.skip(15)
+	require.Empty(t, l.paused())
+}
+
 // A clone is equal, and shares nothing.
 func TestClone(t *testing.T) {
 	l := newLeader(3)

@@ -57,6 +57,10 @@
 //
 // An acknowledged start clears its task and its worker.
 //
+// A task that has asked to run elsewhere pauses on the worker that refuses it, for 16 terms.
+// While it runs elsewhere it does not move there for sixteen times the longest pause. Such a
+// start is no failure.
+//
 // # Failed stops
 //
 // A stop that fails pauses, with the other failed stops of its worker, for as long as a

@@ -290,6 +290,9 @@ func (f *Fleet) Mark(mark func(task int32)) {
 	for task := range f.breakers.tasks {
 		mark(task)
 	}
+	for p := range f.breakers.left {
+		mark(p.Task)
+	}
 	for _, w := range f.breakers.workers {
 		for task := range w.failedTasks {
 			mark(task)

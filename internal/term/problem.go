@@ -3,6 +3,7 @@ package term
 // The planner's problem, made from the leader's view.
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/f8949c05/orchestrator/internal/handover"
@@ -258,6 +259,7 @@ func (d *decider) forbid() {
 	if d.breakers.empty() {
 		return
 	}
+	d.forgetLeft()
 	p := &d.problem
 	places := make(map[uint64]int32, len(d.index))
 	var onTrial []int32
@@ -277,14 +279,15 @@ func (d *decider) forbid() {
 			continue
 		}
 		place, known := places[failed.Worker]
-		t := d.breakers.tasks[failed.Task]
-		if known && pause.active(d.now) && (!t.suspect || t.last == failed.Worker) {
+		t := d.breakers.tasks[failed.Task] // nil only if left
+		_, left := d.breakers.left[failed]
+		if known && (left || pause.active(d.now) && (!t.suspect || t.last == failed.Worker)) {
 			p.Forbidden = append(p.Forbidden, rebalance.Pair{Task: failed.Task, Worker: place})
 		}
 		if _, aside := d.suspects.of[failed.Task]; aside {
 			continue // it is outside the plan
 		}
-		sick := t.suspect || d.fleet.flags[failed.Task]&taskSeen == 0
+		sick := t != nil && t.suspect || d.fleet.flags[failed.Task]&taskSeen == 0
 		for _, at := range onTrial {
 			pair := rebalance.Pair{Task: failed.Task, Worker: at}
 			if (sick || known && at == place) && !listed[pair] {
@@ -293,6 +296,30 @@ func (d *decider) forbid() {
 			}
 		}
 	}
+}
+
+// forgetLeft drops the tasks that have asked to leave a worker and whose pause is over. But a
+// healthy copy is not moved there for sixteen times as long: it would stop in vain. If there
+// are any, forgetLeft takes a pass over all instances.
+func (d *decider) forgetLeft() {
+	left, copies := d.breakers.left, make(map[int32]int32)
+	if len(left) == 0 {
+		return
+	}
+	for p := range left {
+		copies[p.Task] = 0
+	}
+	for at, held := range d.problem.Running {
+		for _, task := range held {
+			if n, ok := copies[task]; ok && d.problem.States[at] != rebalance.Draining {
+				copies[task] = n + 1
+			}
+		}
+	}
+	maps.DeleteFunc(left, func(p taskOn, pause Pause) bool {
+		healthy := d.expect.Expects(p.Task) && copies[p.Task] >= d.expect.Instances[p.Task]
+		return !pause.active(d.now) && (!healthy || d.now.Time.Sub(pause.by) >= 15*d.breakers.longest)
+	})
 }
 
 // forbidUnderWay excludes tasks whose stop has been under way for a timeout from the

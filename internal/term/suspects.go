@@ -220,7 +220,7 @@ func (d *decider) placeFor(x *suspect, from int32, places []int32, next *int) in
 		pair := taskOn{Task: x.Task, Worker: d.fleet.Workers[d.index[w]].Serial}
 		pause, trial, rank := d.breakers.pauseOn(pair), d.problem.States[w] == rebalance.Quarantined, 0
 		switch {
-		case d.suspects.on[pair], x.Pause.Failures == 0 && pause.active(d.now),
+		case d.suspects.on[pair], d.breakers.left[pair].Failures > 0, x.Pause.Failures == 0 && pause.active(d.now),
 			trial && d.suspects.tried[w], !d.admits(x.Task, from, d.index[w]):
 			continue
 		case trial:

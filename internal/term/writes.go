@@ -60,6 +60,8 @@ type Result struct {
 	Ignored bool
 	// Silent: the write itself had no answer by its deadline.
 	Silent bool
+	// Elsewhere: the worker refuses the task because it has asked to run elsewhere.
+	Elsewhere bool
 }
 
 // Ended records the result of a write to a worker.
@@ -80,6 +82,8 @@ func (w *Writes) Ended(at int32, write handover.Write, r *Result, now Moment) {
 	}
 	switch {
 	case r.Ignored:
+	case write.Start && r.Elsewhere:
+		w.fleet.breakers.leaves(taskOn{Task: c.Task, Worker: worker.Serial}, r.Err, now)
 	case write.Start:
 		w.unable[write.Change] = r.Err
 		if r.Answer != handover.Stopping {
