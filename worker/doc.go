@@ -41,6 +41,9 @@
 // run, otherwise through Stopping. Newer content returns a Completed or Failed task
 // to the queue.
 //
+// A task that cannot run on this worker calls [Reschedule]: it stops, and the leader
+// starts it elsewhere.
+//
 // The content of a task may change while the worker has the task; see [WithUpdate]
 // and [Worker.Update]. The change does not move the task.
 //
@@ -93,6 +96,8 @@
 //   - W6: Close ends every task. After a crash, the next process can report the tasks.
 //   - W7: New content reaches a task without a move.
 //   - W8: A running job is not moved. A job that fails too often is not started again.
+//   - W9: A task that calls [Reschedule] stops. The worker refuses it until its content
+//     changes, or a leader that finds no other worker has asked again some times.
 //
 // # Guarantees
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -69,6 +70,38 @@ func ExampleWithSlots() {
 	// b running
 	// c queued
 	// <nil>
+}
+
+// A task that cannot run on this machine asks to run on another one.
+func ExampleReschedule() {
+	ctx := context.Background()
+	w, err := worker.New(func(ctx context.Context, task string) error {
+		if _, err := os.Stat("/dev/no-such-gpu"); err != nil {
+			return worker.Reschedule(ctx, "no GPU")
+		}
+		return render(ctx, task)
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	fmt.Println(w.Add(ctx, "frames"))
+	fmt.Println(w.Rescheduled(ctx, "frames"))
+	fmt.Println(w.List(ctx))
+	fmt.Println(w.Add(ctx, "frames"))
+	fmt.Println(w.Close(ctx))
+	// Output:
+	// <nil>
+	// rejected by the worker: the task has asked to run elsewhere: no GPU
+	// [] <nil>
+	// rejected by the worker: the task has asked to run elsewhere: no GPU
+	// <nil>
+}
+
+func render(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return nil
 }
 
 // A transport passes the term of each call to the worker, which refuses writes of

@@ -118,7 +118,7 @@ func WithSeed(seed uint64) Option {
 }
 
 // WithLogger sets the logger. It gets restarts, failed updates, tasks that do not
-// stop, failed saves of the record and the loss of the lease at Warn. It gets panics
+// stop or are to run elsewhere, failed saves of the record and the loss of the lease at Warn. It gets panics
 // with their stack, failed jobs and tasks that outlive the lease at Error, and
 // normal ends at Debug. The keys are task, tasks, err, pause, attempts, since and
 // stack.

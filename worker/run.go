@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"time"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/internal/panics"
 )
 
@@ -65,6 +67,124 @@ func (w *Worker[T]) unpin(r *run) {
 		w.listed = nil
 		w.changed()
 	}
+}
+
+// Reschedule asks that the task whose function was given ctx run on another worker: a
+// device is missing here, or a service cannot be reached from this machine. ctx ends
+// with a cause that wraps [ErrRescheduled] and has why. When the function has returned,
+// with any result, the worker does not have the task any more, and the leader starts it
+// elsewhere.
+//
+// From then on the worker refuses the task with [orchestrator.ErrElsewhere] and why, also
+// after a [Worker.Rejoin], until it is given content of another version or the process
+// ends. But it gives way to a leader that keeps asking, because no other worker takes the
+// task: it refuses once more, and after further calls of Reschedule 2, 4, 8 and then 16
+// times, where calls within 10 seconds count as one. A run of at least the longest pause
+// of [WithBackoff] starts the sequence over. A worker keeps at most 10,000 refusals.
+//
+// why is for people. It must not be empty, and is cut to 200 bytes. Reschedule may be
+// called from any goroutine of the run, and from the function given to [WithUpdate]. The
+// error says that why is empty or that ctx is not a task's ([orchestrator.ErrInvalid]), or
+// wraps the cause if ctx has ended: after the run, for a second call, or because the task
+// is stopped or restarted anyway. Then nothing has changed.
+func Reschedule(ctx context.Context, why string) error {
+	in, ok := taskContextOf(ctx)
+	switch why = strings.ToValidUTF8(why[:min(len(why), maxWhy)], ""); {
+	case !ok:
+		return fmt.Errorf("%w: Reschedule with a context that is not a task's", orchestrator.ErrInvalid)
+	case why == "":
+		return fmt.Errorf("%w: Reschedule without a reason", orchestrator.ErrInvalid)
+	}
+	return in.reschedule(why)
+}
+
+// The bounds of refusals: how often a leader is refused that keeps asking, and how long
+// after the last time another one counts.
+const (
+	maxWhy      = 200
+	maxRefusals = 10_000
+	mostAsked   = 16
+	askedPause  = 10 * time.Second
+)
+
+// refusal is what a worker knows of a task that has asked to run elsewhere.
+type refusal struct {
+	err     error
+	version int64     // of the content with which it ran
+	times   int       // how often a leader is refused
+	left    int       // of times; below 0: the worker gives way
+	counted time.Time // when it was stopped, or was refused and counted, last
+}
+
+func (w *Worker[T]) reschedule(e *entry[T], r *run, why string) error {
+	w.mu.Lock()
+	if err := context.Cause(r.ctx); err != nil {
+		w.mu.Unlock()
+		return fmt.Errorf("reschedule: the run has ended: %w", err)
+	}
+	times := 1
+	if f := w.refusals[e.name]; f != nil && f.version == r.version && time.Since(r.began) < w.cfg.backoff.Longest {
+		times = min(2*f.times, mostAsked)
+	}
+	e.refusal = &refusal{err: fmt.Errorf("%w: %s", orchestrator.ErrElsewhere, why), version: r.version, times: times, left: times}
+	w.stop(e, fmt.Errorf("%w: %s", ErrRescheduled, why))
+	w.mu.Unlock()
+	w.cfg.logger.Warn("task is to run elsewhere", slog.Any("task", e.name), slog.String("err", why))
+	return nil
+}
+
+// refuse begins to refuse a task that has stopped, if it has asked for that. The caller
+// holds mu.
+func (w *Worker[T]) refuse(e *entry[T]) {
+	if e.refusal == nil {
+		return
+	}
+	for task := range w.refusals {
+		if len(w.refusals) < maxRefusals {
+			break
+		}
+		delete(w.refusals, task)
+	}
+	e.refusal.counted = time.Now()
+	w.refusals[e.name] = e.refusal
+}
+
+// refused returns an error if a task is refused because it has asked to run elsewhere. The
+// caller holds mu.
+func (w *Worker[T]) refused(task T, g Grant) error {
+	f := w.refusals[task]
+	if f == nil || f.version != g.Version {
+		return nil
+	}
+	if now := time.Now(); now.Sub(f.counted) >= askedPause {
+		f.left--
+		f.counted = now
+	}
+	if f.left < 0 {
+		return nil
+	}
+	return f.err
+}
+
+// Rescheduled waits until the worker does not have a task any more, or ctx ends. If the
+// task has called [Reschedule] it returns the error with which the worker refuses it, and
+// otherwise nil. A transport that keeps a record of its own of what runs needs it.
+func (w *Worker[T]) Rescheduled(ctx context.Context, task T) error {
+	w.mu.Lock()
+	e := w.tasks[task]
+	w.mu.Unlock()
+	if e != nil {
+		select {
+		case <-e.gone:
+		case <-ctx.Done():
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if f := w.refusals[task]; f != nil && f.left >= 0 && w.tasks[task] == nil {
+		return f.err
+	}
+	return nil
 }
 
 // attempt is one run of a task, in a separate goroutine. A task that waits for a

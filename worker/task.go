@@ -34,6 +34,7 @@ type entry[T comparable] struct {
 	timer    *time.Timer // Backoff: starts the next run
 	next     time.Time   // Backoff: when the next run starts
 
+	refusal *refusal      // the present run has asked to run elsewhere; otherwise nil
 	settled *settlement   // WithReadiness: releases the Adds that wait; otherwise nil
 	gone    chan struct{} // closed when dropped
 }
@@ -128,6 +129,7 @@ func (w *Worker[T]) start(e *entry[T]) {
 	r := &run{version: e.grant.Version}
 	in := taskContext{grant: e.grant, leasePeriod: w.leasePeriod}
 	in.updated = func() <-chan struct{} { return w.updates(r) }
+	in.reschedule = func(why string) error { return w.reschedule(e, r, why) }
 	e.run = r
 	if w.cfg.readiness {
 		in.ready = func() { w.ready(e, r) }
@@ -186,6 +188,7 @@ func (w *Worker[T]) drop(e *entry[T]) {
 	w.note(e.name)
 	w.changed()
 	e.state = 0
+	w.refuse(e)
 	e.settle(orchestrator.ErrRejected)
 	close(e.gone)
 	if held {

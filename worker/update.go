@@ -82,6 +82,7 @@ type taskContext struct {
 	ready       func() // nil without WithReadiness
 	unpin       func() // nil without WithCompletion
 	updated     func() <-chan struct{}
+	reschedule  func(why string) error
 }
 
 type taskContextKey struct{}
@@ -183,7 +184,9 @@ func (e *entry[T]) goesOn() bool {
 
 func (w *Worker[T]) beginUpdate(e *entry[T], r *run) {
 	r.version = e.grant.Version
-	go w.update(taskContext{grant: e.grant, leasePeriod: w.leasePeriod}.into(r.ctx), e, r)
+	in := taskContext{grant: e.grant, leasePeriod: w.leasePeriod}
+	in.reschedule = func(why string) error { return w.reschedule(e, r, why) }
+	go w.update(in.into(r.ctx), e, r)
 }
 
 // update is one call of WithUpdate's function, in a separate goroutine. As in

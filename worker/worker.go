@@ -38,6 +38,7 @@ type Worker[T comparable] struct {
 	log         changeLog // counts the changes of what Status returns
 	closed      bool
 	random      *rand.Rand
+	refusals    map[T]*refusal // of tasks that have asked to run elsewhere
 }
 
 // New returns a Worker that calls run for each task that is added.
@@ -79,6 +80,7 @@ func New[T comparable](run func(ctx context.Context, task T) error, opts ...Opti
 		tasks:    make(map[T]*entry[T]),
 		log:      changeLog{count: 1},
 		random:   rand.New(rand.NewPCG(cfg.seed, 0)),
+		refusals: make(map[T]*refusal),
 	}
 	w.leasePeriod = w.newLeasePeriod()
 	return w, nil
@@ -213,6 +215,9 @@ var (
 	// ErrUpdated is the cause if the task is restarted in place, with new content
 	// or under a new token.
 	ErrUpdated = errors.New("the task was updated")
+
+	// ErrRescheduled is the cause if the task has called Reschedule.
+	ErrRescheduled = errors.New("the task has asked to run elsewhere")
 
 	// ErrReturned is the cause if the task's function has returned. It ends the
 	// goroutines that the function left behind.

@@ -29,6 +29,7 @@ import (
 //     in the meantime, or does not accept the task ([WithAccept]); if ctx had ended
 //     before the call; or if the task was told to stop before it was ready, while
 //     its function did not run;
+//   - ErrElsewhere, which wraps ErrRejected, if the task has called [Reschedule] here;
 //   - ErrStopping if ctx ended before an earlier stop of the task had finished, in
 //     which case this call does not start the task; or if the task was told to stop
 //     before it was ready, while its function ran;
@@ -267,6 +268,9 @@ func (w *Worker[T]) apply(ctx context.Context, r *request[T]) (s step, ask bool)
 	e := w.tasks[r.Task]
 	switch r.Op {
 	case orchestrator.OpAdd:
+		if err := w.refused(r.Task, r.grant); e == nil && err != nil {
+			return step{err: err}, false
+		}
 		if e == nil && !w.closed && w.hooks.accept != nil && !r.accepted {
 			return step{}, true
 		}
