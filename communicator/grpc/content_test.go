@@ -16,6 +16,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 // library is a set of contents.
@@ -40,6 +41,34 @@ func (b *library) put(task, content string, version int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.entries[task] = volume{content, version}
+}
+
+// A task that has asked to run elsewhere is not listed, and rejected until it has other content.
+func TestR1_ATaskThatAsksToRunElsewhere(t *testing.T) {
+	b := &library{entries: map[string]volume{"a": {"one", 1}}}
+	s := &servedWorker{gate: &grpctest.Gate{}}
+	var err error
+	s.worker, err = worker.New(func(ctx context.Context, _ string) error {
+		if _, version := worker.Content(ctx); version == 1 {
+			return worker.Reschedule(ctx, "no disk")
+		}
+		<-ctx.Done()
+		return nil
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.worker.Close(context.WithoutCancel(t.Context()))) })
+	s.addr, s.stop = listen(t, s, "127.0.0.1:0")
+	c, w := connected(t, s, WithContents(b))
+	require.NoError(t, c.Add(inTerm(t, 1), w, "a"))
+	require.Error(t, s.worker.Rescheduled(t.Context(), "a"))
+	tasks, err := c.List(inTerm(t, 2), w)
+	require.NoError(t, err)
+	require.Empty(t, tasks)
+	err = c.Add(inTerm(t, 2), w, "a")
+	require.ErrorIs(t, err, orchestrator.ErrRejected)
+	require.ErrorContains(t, err, "no disk")
+	b.put("a", "two", 2)
+	require.NoError(t, c.Add(inTerm(t, 2), w, "a"))
 }
 
 func TestR1_TasksAreGivenTheirContent(t *testing.T) {

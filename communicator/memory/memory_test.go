@@ -290,6 +290,57 @@ func underTest(plain bool, cut func(*cluster, ...string)) func(*testing.T) commu
 	}
 }
 
+// Tasks that ask to leave a worker run on the other one. They are not moved back for a while,
+// and no worker is quarantined. A worker that is alone gives way.
+func TestReschedule(t *testing.T) {
+	asks := func(ctx context.Context, name, task string) error {
+		if name == "w1" && task != "stays" {
+			return worker.Reschedule(ctx, "no disk")
+		}
+		<-ctx.Done()
+		return nil
+	}
+	inBubble(t, asks, func(t *testing.T, c *cluster) {
+		o, err := orchestrator.New(c)
+		require.NoError(t, err)
+		terms := func(n int) (changes int) {
+			for range n {
+				_ = o.NextTerm(t.Context())
+				changes += len(o.LastPlan().Changes)
+				for _, p := range o.LastPlan().Paused {
+					require.Equal(t, orchestrator.PauseStart, p.Kind)
+					require.ErrorIs(t, p.Err, orchestrator.ErrElsewhere)
+					require.Equal(t, "w1", p.Worker)
+				}
+				time.Sleep(time.Second)
+			}
+			return changes
+		}
+		require.NoError(t, o.AddWorker("w1"))
+		require.NoError(t, o.AddTask("a"))
+		require.NoError(t, o.AddTask("b"))
+		require.Equal(t, 2, terms(1))
+		tasks, err := c.List(t.Context(), "w1")
+		require.NoError(t, err)
+		require.Empty(t, tasks)
+		require.NoError(t, o.AddWorker("w2"))
+		require.LessOrEqual(t, terms(3), 4)
+		require.ElementsMatch(t, []string{"a", "b"}, c.RunsOn("w2"))
+		require.Zero(t, terms(900), "w1 stays empty for a quarter of an hour")
+		require.NotZero(t, terms(100), "then it is tried")
+		require.ElementsMatch(t, []string{"a", "b"}, c.RunsOn("w2"))
+		require.NoError(t, o.AddTask("stays"))
+		require.Equal(t, 1, terms(2))
+		require.Equal(t, []string{"stays"}, c.RunsOn("w1"))
+
+		starts := c.Counts("a").Starts
+		c.Kill("w2")
+		o.RemoveWorker("w2")
+		terms(70)
+		require.Greater(t, c.Counts("a").Starts, starts)
+	})
+}
+
 func TestConformance(t *testing.T) {
 	for name, factory := range map[string]func(*testing.T) communicatortest.Cluster[string, string]{
 		"Cut":   underTest(false, (*cluster).Cut),
