@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -128,6 +129,9 @@ func outcome(m *memberOrders, write orchestrator.Write[string], e *entry, cause 
 	case m.gone, e == nil, !add && e.isOver():
 		return true, nil
 	case add && !e.run:
+		if why, ok := strings.CutPrefix(e.why, orchestrator.ErrElsewhere.Error()); ok {
+			return true, fmt.Errorf("%w%s", orchestrator.ErrElsewhere, why)
+		}
 		return true, fmt.Errorf("%w: %s", orchestrator.ErrRejected, e.why)
 	case add && e.isRead() && m.reports(write.Task) && !m.starting[write.Task]:
 		return true, nil

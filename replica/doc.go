@@ -21,7 +21,8 @@
 //     table is in memory.
 //
 // [Replica.Alive] and [Replica.Ready] are for probes, [Replica.Status] is for people. A task
-// guards its writes with worker.Token, and learns with worker.Updated that its input has changed.
+// guards its writes with worker.Token, learns with worker.Updated that its input has changed,
+// and asks with worker.Reschedule to run on another replica.
 //
 // # How it works
 //

@@ -19,10 +19,15 @@ type duties struct {
 	// table has now may be a later one, or gone.
 	accepted map[string]start
 	why      map[string]string // why the worker has refused a start
+	former   map[string]start  // by task, the last start that was accepted and has ended, also in former lives
 	applied  uint64
 	// incomplete: the table has another number of orders to run.
 	incomplete bool
 }
+
+// maxFormer bounds duties.former. Without its former start a task that has asked to run
+// elsewhere may come back once.
+const maxFormer = 10_000
 
 // start is what the worker is given for a task. token is the version of the order from
 // which the run starts, and version that of the order from which it has its input.
@@ -34,7 +39,7 @@ type start struct {
 }
 
 func newDuties(piecewise bool) *duties {
-	return &duties{piecewise: piecewise, orders: make(map[string]Order), accepted: make(map[string]start), why: make(map[string]string)}
+	return &duties{piecewise: piecewise, orders: make(map[string]Order), accepted: make(map[string]start), why: make(map[string]string), former: make(map[string]start)}
 }
 
 // present is what the worker has, by task.
@@ -69,15 +74,18 @@ func (d *duties) accept(have present, epoch uint64, live bool) {
 	for task, o := range d.orders {
 		starts := live && o.Version > d.applied && isOf(o.Version, epoch) && (!d.piecewise || o.Epoch == epoch)
 		_, here := have[task]
-		_, accepted := d.accepted[task]
+		from, accepted := d.accepted[task]
 		switch {
 		case o.Version >= MaxSeen && !isOf(o.Version, epoch): // no leader has written it
 		case o.Stop:
-			delete(d.accepted, task)
+			d.end(task)
 			delete(d.why, task)
 			applied = max(applied, o.Version)
 		case here || accepted || starts:
-			d.accepted[task] = d.accepted[task].after(o)
+			if was, ok := d.former[task]; ok && !accepted && was.input == o.Input && was.generation == o.Generation {
+				from, from.token = was, o.Version // its input has the same version: see worker.Reschedule
+			}
+			d.accepted[task] = from.after(o)
 			delete(d.why, task)
 			applied = max(applied, o.Version)
 		}
@@ -132,8 +140,19 @@ func (d *duties) steps(have present) (add, update []start, remove []string) {
 // fail records that the worker has refused to start a task from an order.
 func (d *duties) fail(from start, why string) {
 	if d.accepted[from.task] == from {
-		delete(d.accepted, from.task)
+		d.end(from.task)
 		d.why[from.task] = why
+	}
+}
+
+// end records that an accepted start, if there is one, has ended.
+func (d *duties) end(task string) {
+	if s, ok := d.accepted[task]; ok {
+		if len(d.former) == maxFormer {
+			clear(d.former)
+		}
+		d.former[task] = s
+		delete(d.accepted, task)
 	}
 }
 

@@ -65,6 +65,25 @@ func starts(d *duties, have present) (tasks []string) {
 	return tasks
 }
 
+// A worker refuses a task that has asked to run elsewhere while its content has the same
+// version: while its order has the same Input and Generation.
+func TestReschedule_KeepsTheVersionOfTheInput(t *testing.T) {
+	d := member(Order{Task: "a", Version: 101, Input: 7})
+	for i, c := range []struct {
+		o       Order
+		version uint64
+	}{{Order{Version: 110, Input: 7}, 101}, {Order{Version: 120, Input: 8}, 120}, {Order{Version: 130, Input: 8, Generation: 1}, 130}} {
+		c.o.Task = "a"
+		show(d, nil, toStop("a"))
+		show(d, nil, c.o)
+		s := d.accepted["a"]
+		require.Equal(t, start{"a", c.o.Version, c.version, c.o.Input, c.o.Generation}, s, i)
+		if i == 1 {
+			d.fail(s, "elsewhere")
+		}
+	}
+}
+
 func TestO1_StartsOnlyFromNewOrders(t *testing.T) {
 	d := member(toRun("a", 101), toRun("b", 103))
 	require.Equal(t, []string{"a", "b"}, starts(d, nil))

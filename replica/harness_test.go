@@ -44,7 +44,8 @@ type fleet struct {
 	tokens   map[string]uint64
 	twice    []string
 	starts   int
-	stubborn map[string]time.Duration // how long tasks of a replica take to stop
+	stubborn map[string]time.Duration                     // how long tasks of a replica take to stop
+	began    func(ctx context.Context, name, task string) // nil, or called by each run
 }
 
 // node is one process.
@@ -165,8 +166,11 @@ func (f *fleet) work(name string) func(ctx context.Context, task string) error {
 			f.twice = append(f.twice, fmt.Sprintf("%s runs %d times: %v", task, n, f.running[task]))
 		}
 		f.tokens[task] = max(f.tokens[task], token)
-		stubborn := f.stubborn[name]
+		stubborn, began := f.stubborn[name], f.began
 		f.mu.Unlock()
+		if began != nil {
+			began(ctx, name, task)
+		}
 		<-ctx.Done()
 		if stubborn > 0 {
 			time.Sleep(stubborn)

@@ -5,6 +5,7 @@ package replica_test
 // it may, and once the faults have ended everything settles.
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/replica"
 	"github.com/f8949c05/orchestrator/replica/memory"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 var (
@@ -63,17 +65,20 @@ type history struct {
 	// promised for a member that is cut off then and has the longest lease of all.
 	losses bool
 
-	mu   sync.Mutex // guards what follows and the use of dice
-	dice *rand.Rand
-	cut  map[string]bool // names of replicas whose calls are lost
-	ids  map[uint64]string
-	bad  int // in a hundred calls
+	mu     sync.Mutex // guards what follows and the use of dice
+	dice   *rand.Rand
+	cut    map[string]bool // names of replicas whose calls are lost
+	ids    map[uint64]string
+	bad    int  // in a hundred calls
+	leaves bool // tasks ask to run elsewhere (worker.Reschedule)
 }
 
 func (h *history) run() {
 	h.dice = rand.New(rand.NewPCG(h.r.Uint64(), 2))
 	h.ids, h.losses = make(map[uint64]string), h.r.IntN(2) == 0
 	h.table.SetFaults(h.fault)
+	h.began, h.leaves = h.reschedule, h.r.IntN(3) == 0
+	even := !h.leaves // otherwise tasks may have left too many replicas
 	h.tasksChange()
 	for range 2 + h.r.IntN(4) {
 		h.arrive()
@@ -91,7 +96,7 @@ func (h *history) run() {
 		}
 	}
 	h.mu.Lock()
-	h.bad = 0
+	h.bad, h.leaves = 0, false
 	clear(h.cut)
 	h.mu.Unlock()
 	h.table.SetFaults(nil)
@@ -99,7 +104,7 @@ func (h *history) run() {
 		h.arrive()
 	}
 	time.Sleep(3 * lease) // a leader may come that knows an older list
-	h.within(11*lease, "the end", func() bool { return h.allRun() && h.even() })
+	h.within(11*lease, "the end", func() bool { return h.allRun() && (!even || h.even()) })
 	for _, n := range h.replicas {
 		h.within(lease, n.name+" knows who runs what", func() bool { return h.knows(n) && h.shows(n) })
 	}
@@ -108,6 +113,21 @@ func (h *history) run() {
 	h.neverTwice()
 	if !h.allRun() {
 		h.t.Fatalf("not settled any more: %v", h.loads())
+	}
+}
+
+// reschedule makes some tasks ask to leave their replica.
+func (h *history) reschedule(ctx context.Context, _, _ string) {
+	h.mu.Lock()
+	leaves, pause := h.leaves && h.dice.IntN(4) == 0, time.Duration(h.dice.Int64N(int64(lease)))
+	h.mu.Unlock()
+	if !leaves {
+		return
+	}
+	select {
+	case <-time.After(pause):
+		_ = worker.Reschedule(ctx, "by chance")
+	case <-ctx.Done():
 	}
 }
 

@@ -63,7 +63,14 @@ func newLoop(r *Replica) *loop {
 
 // begin begins another life.
 func (l *loop) begin() {
-	l.d = newDuties(l.r.traits.Piecewise)
+	d := newDuties(l.r.traits.Piecewise)
+	if l.d != nil {
+		for task := range l.d.accepted {
+			l.d.end(task)
+		}
+		d.former = l.d.former
+	}
+	l.d = d
 	l.life++
 	l.joined, l.tried, l.server, l.published, l.record, l.since = false, false, "", nil, Member{}, ""
 }
@@ -382,10 +389,7 @@ type acts struct {
 func (a *acts) do(d *duties, life, id uint64, live bool, epoch uint64) {
 	have := a.have()
 	a.mu.Lock()
-	for s, why := range a.failed {
-		d.fail(s, why)
-	}
-	clear(a.failed)
+	a.takeFailed(d)
 	d.accept(have, epoch, live)
 	add, update, remove := d.steps(have)
 	mark(&a.late, len(add)+len(remove) > 0, time.Now())
@@ -402,7 +406,18 @@ func (a *acts) do(d *duties, life, id uint64, live bool, epoch uint64) {
 	}
 	if len(add)+len(remove) > 0 {
 		a.apply(ctx, add, remove)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.takeFailed(d) // before the next report, which the leader takes for its answer
 	}
+}
+
+// takeFailed passes on the starts that the worker has refused. The caller holds mu.
+func (a *acts) takeFailed(d *duties) {
+	for s, why := range a.failed {
+		d.fail(s, why)
+	}
+	clear(a.failed)
 }
 
 // have returns what the worker has.

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -59,6 +60,20 @@ func TestA11_ARefusedStartBesideASlowStop(t *testing.T) {
 		require.Empty(t, f.log.lines("lease lost"))
 		require.Equal(t, 3, f.total())
 	})
+}
+
+// Otherwise the leader would try again in each term.
+func TestARefusedStartIsNotAcknowledged(t *testing.T) {
+	for range 20 {
+		bubble(t, func(t *testing.T, f *fleet) {
+			f.want(append(named(4), replica.Task{Name: "bad"})...)
+			f.join("r0", refuse("bad"))
+			f.join("r1", refuse("bad"))
+			f.within(lease, "the others run", func() bool { return f.total() == 4 })
+			time.Sleep(lease)
+			require.Empty(t, slices.DeleteFunc(f.log.lines("task=bad"), func(line string) bool { return !strings.Contains(line, "outcome=done") }))
+		})
+	}
 }
 
 // Whether the successor reads before or after the member has left is a matter of chance.
