@@ -172,6 +172,9 @@ func (w *claimWorld) step() {
 			err = errRefused
 		}
 		w.happened(func(s *claimState) { s.answered(err) })
+	case n == 4 && w.trouble && w.has && !w.stopping: // the task has asked to run elsewhere
+		w.has = false
+		w.happened(func(s *claimState) { s.left(w.active, errRefused) })
 	case n == 4 && w.stopping:
 		w.stopping, w.has = false, false
 		w.happened((*claimState).ended)

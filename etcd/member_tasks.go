@@ -80,6 +80,13 @@ func (s *claimState) answered(err error) {
 	}
 }
 
+// left reports that the task of a claim has asked to run elsewhere, and has stopped.
+func (s *claimState) left(claim int64, reason error) {
+	if s.phase == running && s.claim == claim {
+		s.phase, s.failure = stopped, reason
+	}
+}
+
 // ended reports that the worker does not have the task.
 func (s *claimState) ended() { s.phase = stopped }
 
@@ -268,20 +275,23 @@ func (r *taskRunner) start(task string, t *runningTask) {
 	ctx, cancelStart := context.WithCancel(r.ctx)
 	following, unfollow := context.WithCancel(r.ctx)
 	t.cancelStart, t.unfollow = cancelStart, unfollow
-	token := uint64(t.claim)
+	claim := t.claim
 	r.started.Go(func() {
 		defer cancelStart()
 		c, err := r.reader.read(ctx, task)
 		if err == nil {
 			r.started.Go(func() { r.reader.follow(following, task, c) })
 			err = r.worker.AddWith(ctx, task, worker.Grant{
-				Content: c.value, Version: c.version, Token: token, Scope: r.id.cluster,
+				Content: c.value, Version: c.version, Token: uint64(claim), Scope: r.id.cluster,
 			})
 		}
 		if err == nil {
 			r.log.Info("task started", "worker", r.id.name, "task", task)
 		}
 		r.event(task, func(t *runningTask) { t.answered(err) })
+		if why := r.worker.Rescheduled(following, task); why != nil {
+			r.event(task, func(t *runningTask) { t.left(claim, why) })
+		}
 	})
 }
 

@@ -80,6 +80,36 @@ func TestE5_RefusedTaskRunsElsewhere(t *testing.T) {
 	s.taskLog.wait(t, "b runs it", func(l *taskLog) bool { return l.on("b") == 1 })
 }
 
+// A task that asks to leave a worker is released there, and runs on another one.
+func TestE5_RescheduledTaskRunsElsewhere(t *testing.T) {
+	s := newStage(t)
+	l := s.elect(s.connect(), "l1", 5*time.Second)
+	o, err := orchestrator.New(l.comm, orchestrator.WithEpoch(l.leader.Epoch()),
+		orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))
+	require.NoError(t, err)
+	var first atomic.Pointer[string]
+	for _, name := range []string{"a", "b"} {
+		w := s.startMemberWith(s.connect(), name, 5*time.Second, func(ctx context.Context, task string) error {
+			if first.CompareAndSwap(nil, &name) {
+				return worker.Reschedule(ctx, "no disk")
+			}
+			s.taskLog.start(task, name+"/")
+			defer s.taskLog.stop(task)
+			<-ctx.Done()
+			return nil
+		}).joined()
+		require.NoError(t, o.AddWorker(w))
+	}
+	require.NoError(t, o.AddTask("picky"))
+	require.NoError(t, o.NextTerm(t.Context()))
+	s.eventually("it is released", func() bool { return !s.there("/work/active/" + *first.Load() + "/picky") })
+	s.eventually("it runs", func() bool {
+		_ = o.NextTerm(t.Context())
+		return s.there("/work/active/a/picky") || s.there("/work/active/b/picky")
+	})
+	s.taskLog.wait(t, "the other one runs it", func(l *taskLog) bool { return len(l.running) == 1 && l.on(*first.Load()) == 0 })
+}
+
 // During an outage of etcd that is longer than the lease, everything stops. It runs
 // again after the outage without help.
 func TestE8_EtcdAway(t *testing.T) {
