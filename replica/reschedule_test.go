@@ -132,7 +132,7 @@ func TestReschedule_RunsElsewhere(t *testing.T) {
 	})
 }
 
-// All replicas are asked to be left. The task is tried again, less and less often.
+// All replicas are asked to be left. The task is tried again.
 func TestReschedule_Everywhere(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		f.settle(3, 6)
@@ -149,11 +149,11 @@ func TestReschedule_Everywhere(t *testing.T) {
 		f.watch(10*time.Minute, f.unquarantined)
 		n := len(a.ofX())
 		require.GreaterOrEqual(t, n, 9, "it comes back")
-		require.LessOrEqual(t, n, 18)
+		require.LessOrEqual(t, n, 30, "on each once a minute")
 		require.Less(t, batches.Load(), int64(600))
 		require.Equal(t, starts+n, f.started(), "no other task moves")
 		f.ask(0, nil)
-		f.within(6*time.Minute, "it runs once it can", f.allRun)
+		f.within(2*time.Minute, "it runs once it can", f.allRun)
 	})
 }
 
@@ -166,13 +166,12 @@ func TestReschedule_TheOnlyReplica(t *testing.T) {
 		f.join("r1")
 		runs := func(n int) func() bool { return func() bool { return len(a.ofX()) == n } }
 		f.within(lease, "x runs", runs(1))
-		for i, most := range []time.Duration{lease, lease, 2 * lease, 3 * lease} {
-			took := f.within(most, "x comes back", runs(2+i))
-			require.Greater(t, took, 20*time.Second)
+		for i := range 4 {
+			require.Greater(t, f.within(2*lease, "x comes back", runs(2+i)), time.Minute)
 		}
 		f.want(append(named(1), replica.Task{Name: "x", Input: 1})...)
 		require.Less(t, f.within(lease, "x has other input", runs(6)), 30*time.Second)
-		require.Greater(t, f.within(lease, "x comes back", runs(7)), 20*time.Second, "the sequence starts over")
+		require.Greater(t, f.within(2*lease, "x comes back", runs(7)), time.Minute)
 		require.Len(t, f.log.lines("task is to run elsewhere"), 7)
 	})
 }

@@ -97,7 +97,7 @@
 //   - W7: New content reaches a task without a move.
 //   - W8: A running job is not moved. A job that fails too often is not started again.
 //   - W9: A task that calls [Reschedule] stops. The worker refuses it until its content
-//     changes, or a leader that finds no other worker has asked again some times.
+//     changes, or a leader that finds no other worker has asked for a minute.
 //
 // # Guarantees
 //

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -76,11 +77,9 @@ func (w *Worker[T]) unpin(r *run) {
 // elsewhere.
 //
 // From then on the worker refuses the task with [orchestrator.ErrElsewhere] and why, also
-// after a [Worker.Rejoin], until it is given content of another version or the process
-// ends. But it gives way to a leader that keeps asking, because no other worker takes the
-// task: it refuses once more, and after further calls of Reschedule 2, 4, 8 and then 16
-// times, where calls within 10 seconds count as one. A run of at least the longest pause
-// of [WithBackoff] starts the sequence over. A worker keeps at most 10,000 refusals.
+// after a [Worker.Rejoin], until it is given content of another version or the process ends.
+// But it gives way to a leader that has kept asking for a minute, because no other worker takes
+// the task. A worker keeps at most 10,000 refusals.
 //
 // why is for people. It must not be empty, and is cut to 200 bytes. Reschedule may be
 // called from any goroutine of the run, and from the function given to [WithUpdate]. The
@@ -98,22 +97,18 @@ func Reschedule(ctx context.Context, why string) error {
 	return in.reschedule(why)
 }
 
-// The bounds of refusals: how often a leader is refused that keeps asking, and how long
-// after the last time another one counts.
+// The bounds of refusals.
 const (
 	maxWhy      = 200
 	maxRefusals = 10_000
-	mostAsked   = 16
-	askedPause  = 10 * time.Second
+	asksFor     = time.Minute // a leader that keeps asking, with pauses of at most twice as long
 )
 
 // refusal is what a worker knows of a task that has asked to run elsewhere.
 type refusal struct {
-	err     error
-	version int64     // of the content with which it ran
-	times   int       // how often a leader is refused
-	left    int       // of times; below 0: the worker gives way
-	counted time.Time // when it was stopped, or was refused and counted, last
+	err         error
+	version     int64     // of the content with which it ran
+	first, last time.Time // when a leader asked that keeps asking
 }
 
 func (w *Worker[T]) reschedule(e *entry[T], r *run, why string) error {
@@ -122,11 +117,7 @@ func (w *Worker[T]) reschedule(e *entry[T], r *run, why string) error {
 		w.mu.Unlock()
 		return fmt.Errorf("reschedule: the run has ended: %w", err)
 	}
-	times := 1
-	if f := w.refusals[e.name]; f != nil && f.version == r.version && time.Since(r.began) < w.cfg.backoff.Longest {
-		times = min(2*f.times, mostAsked)
-	}
-	e.refusal = &refusal{err: fmt.Errorf("%w: %s", orchestrator.ErrElsewhere, why), version: r.version, times: times, left: times}
+	e.refusal = &refusal{err: fmt.Errorf("%w: %s", orchestrator.ErrElsewhere, why), version: r.version}
 	w.stop(e, fmt.Errorf("%w: %s", ErrRescheduled, why))
 	w.mu.Unlock()
 	w.cfg.logger.Warn("task is to run elsewhere", slog.Any("task", e.name), slog.String("err", why))
@@ -139,28 +130,24 @@ func (w *Worker[T]) refuse(e *entry[T]) {
 	if e.refusal == nil {
 		return
 	}
-	for task := range w.refusals {
-		if len(w.refusals) < maxRefusals {
-			break
-		}
-		delete(w.refusals, task)
+	if len(w.refusals) >= maxRefusals {
+		maps.DeleteFunc(w.refusals, func(T, *refusal) bool { return len(w.refusals) >= maxRefusals })
 	}
-	e.refusal.counted = time.Now()
 	w.refusals[e.name] = e.refusal
 }
 
 // refused returns an error if a task is refused because it has asked to run elsewhere. The
 // caller holds mu.
-func (w *Worker[T]) refused(task T, g Grant) error {
-	f := w.refusals[task]
-	if f == nil || f.version != g.Version {
+func (w *Worker[T]) refused(task T, version int64) error {
+	f, now := w.refusals[task], time.Now()
+	if f == nil || f.version != version {
 		return nil
 	}
-	if now := time.Now(); now.Sub(f.counted) >= askedPause {
-		f.left--
-		f.counted = now
+	if now.Sub(f.last) > 2*asksFor {
+		f.first = now
 	}
-	if f.left < 0 {
+	if f.last = now; now.Sub(f.first) >= asksFor {
+		delete(w.refusals, task)
 		return nil
 	}
 	return f.err
@@ -181,7 +168,7 @@ func (w *Worker[T]) Rescheduled(ctx context.Context, task T) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if f := w.refusals[task]; f != nil && f.left >= 0 && w.tasks[task] == nil {
+	if f := w.refusals[task]; f != nil && w.tasks[task] == nil {
 		return f.err
 	}
 	return nil
