@@ -25,7 +25,7 @@ prove: ## plan PROBLEMS random problems (1000000) against the reference, from nu
 	PROBLEMS=$(PROBLEMS) SEED=$(SEED) PROVETIME=0 .ci/run prove
 
 bench: ## measure this library beside others, and write BENCHMARKS.md: an hour
-	go run -tags peers ./bench -write
+	go run -tags peers ./examples/bench -write
 
 simulate: ## run SCHEDULES seeds of the simulator (100000) from number SEED on (SEED=0: random): minutes
 	go test ./simulator -run 'TestSimulate$$' -count=1 -timeout=0 -v -simulator.schedules=$(SCHEDULES) -simulator.seed=$(SEED)

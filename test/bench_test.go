@@ -2,7 +2,7 @@ package test
 
 // The worst case of each step of a term, in two sizes, on a Communicator that costs
 // almost nothing. If ten times the size takes much more than ten times the time, a step
-// is quadratic. Module bench measures ordinary terms.
+// is quadratic. Command bench measures ordinary terms.
 
 import (
 	"context"

@@ -3,8 +3,8 @@
 // Command bench measures this library beside other planners and assignment systems,
 // and beside a plain scan called the floor. Run it in the root of the repository.
 //
-//	go run -tags peers ./bench   measure everything and print it, in an hour
-//	  -write           and store it: bench/results.json and BENCHMARKS.md
+//	go run -tags peers ./examples/bench   measure everything and print it, in an hour
+//	  -write           and store it: examples/bench/results.json and BENCHMARKS.md
 //	  -only etcd,grpc  only some parts; -write replaces them and keeps the others
 //	  -quick           small fleets and few rounds, to check that it works
 //	  -stored          measure nothing, print what is stored; -write renders the page

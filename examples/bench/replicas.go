@@ -2,7 +2,7 @@
 
 package main
 
-// Equal replicas on a real PostgreSQL. Package bench/replicas measures them in a test.
+// Equal replicas on a real PostgreSQL. Package examples/bench/replicas measures them in a test.
 
 import (
 	"context"
@@ -28,7 +28,7 @@ type replicaResults struct {
 
 // measureReplicas runs the test and reads what it wrote.
 func measureReplicas(ctx context.Context, cfg config) (r replicaResults, err error) {
-	cfg.log("replicas on PostgreSQL: reaction, load and rebalance, beside package replica")
+	cfg.log("replicas on PostgreSQL: reaction, load, outages and rebalance")
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
 		return r, err

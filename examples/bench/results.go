@@ -29,7 +29,7 @@ import (
 
 // The files, relative to the root of the repository.
 const (
-	resultsFile = "bench/results.json"
+	resultsFile = "examples/bench/results.json"
 	pageFile    = "BENCHMARKS.md"
 )
 

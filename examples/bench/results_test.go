@@ -14,17 +14,17 @@ import (
 // BENCHMARKS.md is what the stored results render to, and the stored results are in the
 // form in which they are written.
 func TestBench_ThePageIsRenderedFromTheResults(t *testing.T) {
-	r, err := load("../" + resultsFile)
+	r, err := load("../../" + resultsFile)
 	require.NoError(t, err)
 	want, err := r.page()
 	require.NoError(t, err)
-	got, err := os.ReadFile("../" + pageFile)
+	got, err := os.ReadFile("../../" + pageFile)
 	require.NoError(t, err)
-	require.Equal(t, want, string(got), "go run -tags peers ./bench -stored -write")
+	require.Equal(t, want, string(got), "go run -tags peers ./examples/bench -stored -write")
 
 	encoded, err := r.encode()
 	require.NoError(t, err)
-	stored, err := os.ReadFile("../" + resultsFile)
+	stored, err := os.ReadFile("../../" + resultsFile)
 	require.NoError(t, err)
 	require.Equal(t, string(encoded), string(stored))
 	var parts []string
@@ -36,9 +36,9 @@ func TestBench_ThePageIsRenderedFromTheResults(t *testing.T) {
 
 // The figures in README.md are measured ones.
 func TestBench_TheFiguresOfTheREADME(t *testing.T) {
-	r, err := load("../" + resultsFile)
+	r, err := load("../../" + resultsFile)
 	require.NoError(t, err)
-	readme, err := os.ReadFile("../README.md")
+	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
 	for _, name := range []string{us, franzGoOne} {
 		n, err := r.Figure("plans", "ms, 1M × 10k", name, oneJoins.name)
