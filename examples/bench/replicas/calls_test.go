@@ -104,6 +104,7 @@ func caller(t *testing.T, s *pgtest.Server, i int) func(context.Context) (float6
 		case u.Batch != nil:
 			u.Batch.Version++
 		case v.Leader == u.Self:
+			u.Campaign, u.Confirm = 0, false // a campaign counts all orders
 			u.Batch = &replica.Batch{Epoch: v.Epoch, Version: v.Epoch + 1}
 		default:
 			u.Campaign, u.Confirm = 1<<60, true
