@@ -151,15 +151,12 @@ func (s *sourceRunner) feed(ctx context.Context, life uint64) {
 }
 
 // call calls the Source once. An answer stops slow.
-func (s *sourceRunner) call(ctx context.Context, slow *time.Timer, life uint64) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = panics.Error(p)
-		}
-	}()
-	err = s.source(ctx, func(tasks []Task) error {
-		slow.Stop()
-		return s.tell(ctx, tasks, life)
+func (s *sourceRunner) call(ctx context.Context, slow *time.Timer, life uint64) error {
+	err := panics.Catch(func() error {
+		return s.source(ctx, func(tasks []Task) error {
+			slow.Stop()
+			return s.tell(ctx, tasks, life)
+		})
 	})
 	return cmp.Or(err, errReturned)
 }

@@ -218,10 +218,7 @@ func (w *Worker[T]) EndLease(cause error) {
 
 // endLease is EndLease with mu held. The caller calls logLoss when it has released mu.
 func (w *Worker[T]) endLease(p *leasePeriod, cause error) (logLoss func()) {
-	if isClosed(p.ended) || isClosed(p.stopped) {
-		return func() {}
-	}
-	if p.leave != nil {
+	if p.leave != nil && !isClosed(p.ended) && !isClosed(p.stopped) {
 		p.resort = lease.NewDeadline(min(w.cfg.stop, p.gone.Left()))
 		p.resort.Extend(lease.Now())
 		p.gone.End() // for Check

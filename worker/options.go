@@ -1,8 +1,7 @@
 package worker
 
-// The options of New, and their validation.
-
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -51,17 +50,18 @@ func newConfig(opts []Option) config {
 		logger:  slog.New(slog.DiscardHandler),
 	}
 	for _, opt := range opts {
-		if opt == nil {
-			c.invalid("an Option is nil")
-			continue
+		if c.refuse(opt == nil, "an Option is nil"); opt != nil {
+			opt.apply(&c)
 		}
-		opt.apply(&c)
 	}
 	return c
 }
 
-func (c *config) invalid(format string, args ...any) {
-	c.problems = append(c.problems, fmt.Errorf("%w: "+format, append([]any{orchestrator.ErrInvalid}, args...)...))
+// refuse records a problem if there is one.
+func (c *config) refuse(bad bool, format string, args ...any) {
+	if bad {
+		c.problems = append(c.problems, fmt.Errorf("%w: "+format, append([]any{orchestrator.ErrInvalid}, args...)...))
+	}
 }
 
 // WithSlots limits the number of tasks that run at the same time to n. The other
@@ -76,9 +76,7 @@ func (c *config) invalid(format string, args ...any) {
 // The default is 0, which means no limit. n must not be negative.
 func WithSlots(n int) Option {
 	return optionFunc(func(c *config) {
-		if n < 0 {
-			c.invalid("WithSlots(%d): must not be negative", n)
-		}
+		c.refuse(n < 0, "WithSlots(%d): must not be negative", n)
 		c.slots = n
 	})
 }
@@ -104,9 +102,7 @@ func WithReadiness() Option {
 // The default is 100 ms and 1 minute. first must be positive and at most longest.
 func WithBackoff(first, longest time.Duration) Option {
 	return optionFunc(func(c *config) {
-		if first <= 0 || longest < first {
-			c.invalid("WithBackoff(%v, %v): must be 0 < first <= longest", first, longest)
-		}
+		c.refuse(first <= 0 || longest < first, "WithBackoff(%v, %v): must be 0 < first <= longest", first, longest)
 		c.backoff = backoff.Backoff{First: first, Longest: longest}
 	})
 }
@@ -125,12 +121,7 @@ func WithSeed(seed uint64) Option {
 //
 // The default is nil, which means that nothing is logged.
 func WithLogger(l *slog.Logger) Option {
-	return optionFunc(func(c *config) {
-		if l == nil {
-			l = slog.New(slog.DiscardHandler)
-		}
-		c.logger = l
-	})
+	return optionFunc(func(c *config) { c.logger = cmp.Or(l, slog.New(slog.DiscardHandler)) })
 }
 
 // WithLease makes the worker hold its tasks under a lease of length d, which a
@@ -151,13 +142,10 @@ func WithLogger(l *slog.Logger) Option {
 // time left for renewals, must be at least d/4.
 func WithLease(d, stop time.Duration) Option {
 	return optionFunc(func(c *config) {
-		switch {
-		case d <= 0 || stop < 0:
-			c.invalid("WithLease(%v, %v): the lease must be positive, and stop not negative", d, stop)
-		case d-margin(d)-stop < d/4:
-			c.invalid("WithLease(%v, %v): leaves %v for renewals, must be at least a quarter of the lease: use a lease of at least %v",
-				d, stop, d-margin(d)-stop, leastLease(stop))
-		}
+		bad := d <= 0 || stop < 0
+		c.refuse(bad, "WithLease(%v, %v): the lease must be positive, and stop not negative", d, stop)
+		c.refuse(!bad && d-margin(d)-stop < d/4, "WithLease(%v, %v): leaves %v for renewals, must be at least a quarter of the lease: "+
+			"use a lease of at least %v", d, stop, d-margin(d)-stop, leastLease(stop))
 		c.lease, c.stop = d, stop
 	})
 }
@@ -192,9 +180,7 @@ func hooksOf[T comparable](c *config) hooks[T] {
 
 func hookOf[F any](c *config, option string, given any) F {
 	f, ok := given.(F)
-	if !ok && given != nil {
-		c.invalid("%s takes a %T, this worker's is a %v", option, given, reflect.TypeFor[F]())
-	}
+	c.refuse(!ok && given != nil, "%s takes a %T, this worker's is a %v", option, given, reflect.TypeFor[F]())
 	return f
 }
 
@@ -210,11 +196,10 @@ func hookOf[F any](c *config, option string, given any) F {
 // should check [Worker.Status], and remove the task only if it is Completed with
 // that Version.
 //
-// A job that runs or has completed must not be moved, because it would start from
-// the beginning elsewhere. List and Report pin it, and a Remove based on an older
-// answer is rejected. A job that waits for a slot or for a restart can be moved, and
-// so can a task that has called [Movable]. Transports that use neither List nor
-// Report pin nothing: with package etcd a running job may move.
+// List and Report pin a job that runs or has completed, and a Remove based on an older
+// answer is rejected. A job that waits for a slot or for a restart can be moved, and so
+// can a task that has called [Movable]. Transports that use neither List nor Report pin
+// nothing: with package etcd a running job may move.
 //
 // f is called without locks, from many goroutines at the same time; it may call the
 // worker. [Worker.Close] does not wait for f. T must be the worker's.
@@ -223,9 +208,7 @@ func hookOf[F any](c *config, option string, given any) F {
 // be nil.
 func WithCompletion[T any](f func(task T)) Option {
 	return optionFunc(func(c *config) {
-		if f == nil {
-			c.invalid("WithCompletion(nil): must be a function")
-		}
+		c.refuse(f == nil, "WithCompletion(nil): must be a function")
 		c.completion = f
 	})
 }
@@ -247,9 +230,7 @@ func WithCompletion[T any](f func(task T)) Option {
 // must be at least 1 and f must not be nil. The option requires WithCompletion.
 func WithAttempts[T any](n int, f func(task T, err error)) Option {
 	return optionFunc(func(c *config) {
-		if n < 1 || f == nil {
-			c.invalid("WithAttempts(%d, f), f nil: %t: n must be at least 1, and f a function", n, f == nil)
-		}
+		c.refuse(n < 1 || f == nil, "WithAttempts(%d, f), f nil: %t: n must be at least 1, and f a function", n, f == nil)
 		c.attempts, c.failure = n, f
 	})
 }
@@ -268,9 +249,7 @@ func WithAttempts[T any](n int, f func(task T, err error)) Option {
 // WithLease.
 func WithLastResort[T any](f func(tasks []T)) Option {
 	return optionFunc(func(c *config) {
-		if f == nil {
-			c.invalid("WithLastResort(nil): must be a function")
-		}
+		c.refuse(f == nil, "WithLastResort(nil): must be a function")
 		c.resort = f
 	})
 }
@@ -294,9 +273,7 @@ func WithLastResort[T any](f func(tasks []T)) Option {
 // in place, unless its run has called [Updated]. f must not be nil.
 func WithUpdate[T any](f func(ctx context.Context, task T) error) Option {
 	return optionFunc(func(c *config) {
-		if f == nil {
-			c.invalid("WithUpdate(nil): must be a function")
-		}
+		c.refuse(f == nil, "WithUpdate(nil): must be a function")
 		c.update = f
 	})
 }
@@ -313,9 +290,7 @@ func WithUpdate[T any](f func(ctx context.Context, task T) error) Option {
 // By default every task is accepted. f must not be nil.
 func WithAccept[T any](f func(ctx context.Context, task T, content []byte) error) Option {
 	return optionFunc(func(c *config) {
-		if f == nil {
-			c.invalid("WithAccept(nil): must be a function")
-		}
+		c.refuse(f == nil, "WithAccept(nil): must be a function")
 		c.accept = f
 	})
 }

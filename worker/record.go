@@ -64,7 +64,7 @@ type Record[T comparable] interface {
 
 // WithRecord makes the worker record its tasks whenever they change. After a crash,
 // a new worker with the same record can return them ([Worker.Previous]).
-// [Worker.Close] removes the record once all tasks have stopped. So a transport must
+// [Worker.Close] removes the record once all tasks have stopped, so a transport must
 // report completed tasks between [Worker.Stop] and Close. No later record contains
 // what was not reported by then, or what Previous has returned.
 //
@@ -75,9 +75,7 @@ type Record[T comparable] interface {
 // By default there is no record. r must not be nil.
 func WithRecord[T comparable](r Record[T]) Option {
 	return optionFunc(func(c *config) {
-		if r == nil {
-			c.invalid("WithRecord(nil): must be a record")
-		}
+		c.refuse(r == nil, "WithRecord(nil): must be a record")
 		c.record = r
 	})
 }
@@ -110,19 +108,15 @@ func newRecorder[T comparable](record Record[T]) (recorder[T], error) {
 	if err != nil {
 		return r, fmt.Errorf("load record: %w", err)
 	}
-	r.before = slices.Clone(before)
-	slices.SortStableFunc(r.before, func(a, b TaskRecord[T]) int { return rank(a) - rank(b) })
-	for _, t := range r.before {
-		r.changed[t.Task] = struct{}{}
+	for _, ended := range []bool{true, false} {
+		for _, t := range before {
+			if (t.Completed || t.Failed) == ended {
+				r.before = append(r.before, t)
+				r.changed[t.Task] = struct{}{}
+			}
+		}
 	}
 	return r, nil
-}
-
-func rank[T comparable](t TaskRecord[T]) int {
-	if t.Completed || t.Failed {
-		return 0
-	}
-	return 1
 }
 
 // note marks a task as changed. The caller holds mu.
@@ -145,7 +139,7 @@ func (w *Worker[T]) save() {
 		if done {
 			return
 		}
-		if err := w.saveThese(tasks, gone); err != nil {
+		if err := panics.Catch(func() error { return w.recorder.record.Save(tasks, gone) }); err != nil {
 			w.cfg.logger.Warn("record not saved", slog.Any("err", err))
 			w.saveLater(tasks, gone)
 			return
@@ -183,16 +177,6 @@ func (w *Worker[T]) toSave() (tasks []TaskRecord[T], gone []T, done bool) {
 	}
 	clear(r.changed)
 	return tasks, gone, false
-}
-
-// saveThese calls the user's record and turns a panic into an error.
-func (w *Worker[T]) saveThese(tasks []TaskRecord[T], gone []T) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = panics.Error(v)
-		}
-	}()
-	return w.recorder.record.Save(tasks, gone)
 }
 
 // saveLater marks the tasks as changed again, and ends the goroutine until the next

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -122,18 +121,6 @@ func (w *Worker[T]) reschedule(e *entry[T], r *run, why string) error {
 	w.mu.Unlock()
 	w.cfg.logger.Warn("task is to run elsewhere", slog.Any("task", e.name), slog.String("err", why))
 	return nil
-}
-
-// refuse begins to refuse a task that has stopped, if it has asked for that. The caller
-// holds mu.
-func (w *Worker[T]) refuse(e *entry[T]) {
-	if e.refusal == nil {
-		return
-	}
-	if len(w.refusals) >= maxRefusals {
-		maps.DeleteFunc(w.refusals, func(T, *refusal) bool { return len(w.refusals) >= maxRefusals })
-	}
-	w.refusals[e.name] = e.refusal
 }
 
 // refused returns an error if a task is refused because it has asked to run elsewhere. The
@@ -297,15 +284,9 @@ func (r *run) tookAll(g Grant) bool {
 	return !r.cut && len(r.updates) == 0 && r.version >= g.Version
 }
 
-// restart ends the pause before a task's next run. It checks the state, because
-//
-//  1. the timer fires, and restart waits for mu;
-//  2. a Remove, which holds mu, drops the task, and an Add may accept a new entry of
-//     the same name;
-//  3. restart locks mu: e is no longer in Backoff, and nothing may start.
-//
-// It checks the number of restarts, because an update may have ended this pause, and
-// e may be in a later one.
+// restart ends the pause before a task's next run. While it waited for mu, a Remove may
+// have dropped e, which is in Backoff no longer, or an update may have ended this pause,
+// and e may be in a later one, after another number of restarts.
 func (w *Worker[T]) restart(e *entry[T], restarts int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,7 +1,5 @@
 package worker
 
-// The reports of a worker: the states of its tasks, and their changes.
-
 import (
 	"context"
 	"fmt"
@@ -34,21 +32,12 @@ const (
 
 // String returns the name of the state in lower case.
 func (s State) String() string {
-	switch s {
-	case Queued:
-		return "queued"
-	case Starting:
-		return "starting"
-	case Running:
-		return "running"
-	case Backoff:
-		return "backoff"
-	case Stopping:
-		return "stopping"
-	case Completed:
-		return "completed"
-	case Failed:
-		return "failed"
+	names := [...]string{
+		Queued: "queued", Starting: "starting", Running: "running", Backoff: "backoff",
+		Stopping: "stopping", Completed: "completed", Failed: "failed",
+	}
+	if s > 0 && int(s) < len(names) {
+		return names[s]
 	}
 	return fmt.Sprintf("state(%d)", uint8(s))
 }

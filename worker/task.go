@@ -7,6 +7,8 @@ import (
 	"container/list"
 	"context"
 	"iter"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -82,15 +84,6 @@ func (e *entry[T]) settle(err error) {
 		e.settled.err = err
 		close(e.settled.done)
 	}
-}
-
-// holdsSlot reports whether the task counts against WithSlots.
-func (e *entry[T]) holdsSlot() bool {
-	switch e.state {
-	case Starting, Running, Backoff, Stopping:
-		return true
-	}
-	return false
 }
 
 // accept adds a task to the queue, and starts it if a slot is free.
@@ -177,7 +170,7 @@ func (w *Worker[T]) stop(e *entry[T], cause error) {
 
 // drop removes a task whose function does not run.
 func (w *Worker[T]) drop(e *entry[T]) {
-	held := e.holdsSlot()
+	held := slices.Contains([]State{Starting, Running, Backoff, Stopping}, e.state) // a slot
 	if e.timer != nil {
 		e.timer.Stop() // if it has fired already, restart finds the task dropped
 	}
@@ -188,7 +181,12 @@ func (w *Worker[T]) drop(e *entry[T]) {
 	w.note(e.name)
 	w.changed()
 	e.state = 0
-	w.refuse(e)
+	if e.refusal != nil { // it has asked to run elsewhere
+		if len(w.refusals) >= maxRefusals {
+			maps.DeleteFunc(w.refusals, func(T, *refusal) bool { return len(w.refusals) >= maxRefusals })
+		}
+		w.refusals[e.name] = e.refusal
+	}
 	e.settle(orchestrator.ErrRejected)
 	close(e.gone)
 	if held {

@@ -217,11 +217,10 @@ func (w *Worker[T]) updated(e *entry[T], r *run, err error) (anew bool) {
 	}
 	close(r.updating)
 	r.updating = nil
-	if goesOn && err != nil {
+	if anew = goesOn && err != nil; anew {
 		w.runAnew(e)
-		return true
 	}
-	return false
+	return anew
 }
 
 // awaitUpdate waits until no update is under way for a run whose function has

@@ -1,7 +1,5 @@
 package worker
 
-// The Worker: its state, how it is created and closed, and List.
-
 import (
 	"container/list"
 	"context"
@@ -55,16 +53,10 @@ type Worker[T comparable] struct {
 // says why the record given to [WithRecord] cannot be loaded.
 func New[T comparable](run func(ctx context.Context, task T) error, opts ...Option) (*Worker[T], error) {
 	cfg := newConfig(opts)
-	if run == nil {
-		cfg.invalid("run is nil: must be a function")
-	}
+	cfg.refuse(run == nil, "run is nil: must be a function")
 	hooks := hooksOf[T](&cfg)
-	if cfg.resort != nil && cfg.lease == 0 {
-		cfg.invalid("WithLastResort without WithLease: there is no lease to lose")
-	}
-	if cfg.attempts != 0 && cfg.completion == nil {
-		cfg.invalid("WithAttempts without WithCompletion: there are no jobs")
-	}
+	cfg.refuse(cfg.resort != nil && cfg.lease == 0, "WithLastResort without WithLease: there is no lease to lose")
+	cfg.refuse(cfg.attempts != 0 && cfg.completion == nil, "WithAttempts without WithCompletion: there are no jobs")
 	if len(cfg.problems) > 0 {
 		return nil, fmt.Errorf("new worker: %w", errors.Join(cfg.problems...))
 	}

@@ -158,12 +158,10 @@ func (w *Worker[T]) applyAll(ctx context.Context, requests []request[T]) []error
 		}
 	}
 	restarts.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return errs
-		}
+	if errors.Join(errs...) == nil {
+		return nil
 	}
-	return nil
+	return errs
 }
 
 // reporting reports the writes that are done while others wait, until the caller calls
@@ -234,15 +232,9 @@ func (s *step) succeeded() bool {
 
 // begin applies a write if that is possible now. It never waits.
 //
-// The check and the write are one step with mu held, so that no write passes the
-// fence late:
-//
-//  1. A write of term 5 is delayed on its way.
-//  2. A List of term 6 locks mu, raises the fence and reads.
-//  3. The write locks mu, finds the higher fence and is refused. If it had locked mu
-//     before step 2, the List would have seen its effect.
-//
-// The function of WithAccept is called before that, without mu.
+// The check and the write are one step with mu held, so that no write passes the fence
+// late: a List of a later term sees the write's effect, or has raised the fence, and the
+// write is refused. The function of WithAccept is called before that, without mu.
 func (w *Worker[T]) begin(ctx context.Context, r *request[T]) step {
 	s, ask := w.apply(ctx, r)
 	if ask {
@@ -289,15 +281,9 @@ func (w *Worker[T]) beginAdd(r *request[T], e *entry[T]) step {
 	case e == nil:
 		e = w.accept(task, r.grant)
 	case e.state == Stopping:
-		// Do not record the start for later. This call makes the start itself after
-		// the wait, and only if an admission check then succeeds. So this sequence
-		//
-		//  1. Add finds the task stopping, and waits;
-		//  2. its context ends, and Add returns ErrStopping;
-		//  3. the task stops
-		//
-		// starts nothing at step 3. If a List of a later term arrives at step 2, the
-		// Add is refused.
+		// The start is not recorded for later. This call makes it after the wait, and only
+		// if an admission check then succeeds: not if ctx has ended, nor if a List of a
+		// later term has arrived.
 		return step{wait: e.gone, again: true, late: w.stopOverdue(e)}
 	default:
 		w.applyGrant(e, r.grant)
@@ -342,13 +328,9 @@ func (w *Worker[T]) beginRemove(c caller, e *entry[T]) step {
 }
 
 // stopped answers a Remove that has waited for its task to stop. A leader that was
-// deposed during the wait must get ErrDeposed:
-//
-//  1. The leader of epoch 5 removes a task, which is slow to stop.
-//  2. The leader of epoch 6 lists the worker, and sees the task. It removes the task
-//     as well, to move it to w2.
-//  3. The task has stopped. If both Removes returned nil, the first leader could
-//     start the task on w3, which the second leader has not reached yet.
+// deposed during the wait must get ErrDeposed: its successor has listed the task, and
+// removes it too. If both Removes returned nil, each leader could start the task on
+// another worker.
 func (w *Worker[T]) stopped(c caller) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -29,6 +29,16 @@ func Error(v any) error {
 	return errors.New(text)
 }
 
+// Catch calls f, and returns Error of the value if f panics.
+func Catch(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = Error(v)
+		}
+	}()
+	return f()
+}
+
 type panicError struct {
 	text string
 	err  error
