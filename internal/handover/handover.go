@@ -1,7 +1,5 @@
 package handover
 
-// The inputs and outputs of the machine.
-
 import "fmt"
 
 // None is the From of a start and the To of a stop.
@@ -71,21 +69,17 @@ const (
 
 // String returns the reason as the end of a sentence.
 func (s Skip) String() string {
-	switch s {
-	case NotSkipped:
-		return "not skipped"
-	case WindowClosed:
-		return "its time in the term had passed"
-	case WorkerTimedOut:
-		return "an earlier call to the worker timed out"
-	case ReceiverFailed:
-		return "the receiver failed to take another task"
-	case TermEnded:
-		return "the term ended"
-	case Paused:
-		return "it failed before, and pauses"
-	case NoRoom:
-		return "no stop made room for it"
+	texts := [...]string{
+		NotSkipped:     "not skipped",
+		WindowClosed:   "its time in the term had passed",
+		WorkerTimedOut: "an earlier call to the worker timed out",
+		ReceiverFailed: "the receiver failed to take another task",
+		TermEnded:      "the term ended",
+		Paused:         "it failed before, and pauses",
+		NoRoom:         "no stop made room for it",
+	}
+	if int(s) < len(texts) {
+		return texts[s]
 	}
 	return fmt.Sprintf("skip(%d)", uint8(s))
 }

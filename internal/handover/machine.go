@@ -259,26 +259,22 @@ func (m *Machine) mayBeginMove(c *change) Skip {
 // whether it did.
 func (m *Machine) dropContinuing(i int32) bool {
 	c := &m.changes[i]
-	if c.phase == back {
-		if m.noBack {
-			m.unsent--
-			m.finish(i, OutUnstarted)
-			return true
-		}
-		return false
-	}
-	var why Skip
 	switch {
+	case c.phase == back && m.noBack:
+		m.unsent--
+		m.finish(i, OutUnstarted)
+		return true
+	case c.phase == back:
+		return false
 	case m.noBack:
-		why = TermEnded
+		c.skip = TermEnded
 	case m.noSecond:
-		why = WindowClosed
+		c.skip = WindowClosed
 	case !c.StartFirst && m.workers[c.To].timedOut:
-		why = WorkerTimedOut
+		c.skip = WorkerTimedOut
 	default:
 		return false
 	}
-	c.skip = why
 	m.unsent--
 	if c.StartFirst {
 		m.finish(i, OutFailed)
@@ -314,9 +310,9 @@ func (m *Machine) follow(i int32, p phase) {
 func (m *Machine) giveBack(i int32) {
 	if m.noBack {
 		m.finish(i, OutUnstarted)
-		return
+	} else {
+		m.follow(i, back)
 	}
-	m.follow(i, back)
 }
 
 // freePlace frees the place that a move took at its receiver.
@@ -434,12 +430,10 @@ func (m *Machine) answer(write Write, a Result, early bool) {
 		}
 	}
 	switch {
+	case write.Back && a == Done:
+		m.finish(i, OutReturned)
 	case write.Back:
-		if a == Done {
-			m.finish(i, OutReturned)
-		} else {
-			m.finish(i, OutUnstarted)
-		}
+		m.finish(i, OutUnstarted)
 	case !c.isMove():
 		m.finish(i, outcomeOf(a))
 	case c.phase == first && a == Done:

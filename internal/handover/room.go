@@ -1,7 +1,5 @@
 package handover
 
-// Room for starts (P10).
-
 import "slices"
 
 // Room says where starts need room. A place is what holds a limited number of copies, such as
@@ -163,11 +161,8 @@ func (m *Machine) pruneRoom() {
 	for p := range m.room.waiters {
 		for _, i := range m.takeWaiters(int32(p)) {
 			switch why := m.mayBegin(&m.workers[m.target(i)]); {
-			case m.changes[i].phase != waiting:
-				if !m.dropContinuing(i) {
-					m.room.waiters[p] = append(m.room.waiters[p], i)
-				}
-			case why != NotSkipped:
+			case m.changes[i].phase != waiting && m.dropContinuing(i):
+			case m.changes[i].phase == waiting && why != NotSkipped:
 				m.drop(i, why)
 			default:
 				m.room.waiters[p] = append(m.room.waiters[p], i)
@@ -234,11 +229,8 @@ func (m *Machine) endWaiting() bool {
 // move that makes room in each place.
 func (m *Machine) circle() (move, place int32) {
 	r := m.room
-	giver := make([]int32, len(r.Free)) // by place: a waiting move that makes room there
-	at := make([]int32, len(r.Free))    // where that move waits
-	for p := range giver {
-		giver[p] = None
-	}
+	giver := slices.Repeat([]int32{None}, len(r.Free)) // by place: a waiting move that makes room there
+	at := make([]int32, len(r.Free))                   // where that move waits
 	for p, all := range r.waiters {
 		for _, i := range all {
 			c := &m.changes[i]

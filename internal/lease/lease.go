@@ -19,15 +19,11 @@ func Now() Instant {
 	return Instant{mono: time.Now(), boot: awake()}
 }
 
-// Elapsed returns the time that has passed since i, as far as two clocks can tell.
-//
-// It is the larger of the times on two clocks. Go's monotonic clock stops while the
-// machine is suspended. The other clock does not: on Linux it is CLOCK_BOOTTIME,
-// elsewhere the wall clock, which may be set back. In a bubble of testing/synctest,
-// Go's clock is fake and the other is real, so Elapsed returns the real time if that
-// is longer.
-//
-// Neither clock runs in a virtual machine that its host has paused.
+// Elapsed returns the time that has passed since i: the larger of the times on two clocks.
+// Go's monotonic clock stops while the machine is suspended. The other clock does not: on
+// Linux it is CLOCK_BOOTTIME, elsewhere the wall clock, which may be set back. In a bubble
+// of testing/synctest, Go's clock is fake and the other is real, so Elapsed returns the
+// real time if that is longer. Neither runs in a virtual machine that its host has paused.
 func (i Instant) Elapsed() time.Duration {
 	return max(time.Since(i.mono), awake()-i.boot)
 }

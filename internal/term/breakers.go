@@ -306,7 +306,8 @@ func (b *breakers) countAgainst(serial uint64, task int32, number uint64, err er
 
 // mustQuarantine reports whether enough tasks count against a worker to quarantine it.
 func (b *breakers) mustQuarantine(serial uint64, w *failedWorker) bool {
-	return len(w.failedTasks) > 1 || len(w.failedTasks) == 1 && b.fleet.runsNothing(serial)
+	of := b.fleet.bySerial(serial) // nil if it was removed
+	return len(w.failedTasks) > 1 || len(w.failedTasks) == 1 && (of == nil || len(of.runs) == 0)
 }
 
 // clearAgainst removes some failures from what counts against a worker.

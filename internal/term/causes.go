@@ -30,14 +30,8 @@ type LabelCount struct {
 	Workers int
 }
 
-// isUnplaced reports whether a reason of waiting is that no worker takes the instance.
-func (r Reason) isUnplaced() bool {
-	switch r {
-	case ReasonNoPlace, ReasonNoOtherWorker, ReasonPaused, ReasonRequires, ReasonZone, ReasonLimit:
-		return true
-	}
-	return false
-}
+// unplaced has the reasons of waiting that no worker takes the instance.
+var unplaced = []Reason{ReasonNoPlace, ReasonNoOtherWorker, ReasonPaused, ReasonRequires, ReasonZone, ReasonLimit}
 
 // findCauses adds the causes to the instances without a place, if some rule is set. It takes
 // O(classes · workers) and O(1) for each copy of their tasks, and a pass over all instances.
@@ -47,7 +41,7 @@ func (d *decider) findCauses() {
 	}
 	var rows []int
 	for i := range d.out.Waiting {
-		if d.out.Waiting[i].Reason.isUnplaced() {
+		if slices.Contains(unplaced, d.out.Waiting[i].Reason) {
 			rows = append(rows, i)
 		}
 	}
@@ -138,13 +132,13 @@ func (v *decidedFleet) class(class int32) *classCauses {
 	if int(class) < len(v.expect.Requires) {
 		requires = v.expect.Requires[class]
 	}
-	lacking := make([]int, len(requires))
+	counts := make([]int, len(requires)) // of the workers that lack each
 	for i, open := range v.open {
 		if !open {
 			continue
 		}
 		if !r.mayRun(class, i) {
-			lacking[slices.Index(requires, r.lacks(r.kind[i], requires))]++
+			counts[slices.Index(requires, lacking(r.labels[r.kind[i]], requires))]++
 			continue
 		}
 		zone := &c.zones[r.zoneOf(i)]
@@ -157,7 +151,7 @@ func (v *decidedFleet) class(class int32) *classCauses {
 			zone.free++
 		}
 	}
-	for k, n := range lacking {
+	for k, n := range counts {
 		if n > 0 {
 			c.lacking = append(c.lacking, LabelCount{requires[k], n})
 		}

@@ -1,7 +1,5 @@
 package term
 
-// The decision of a term.
-
 import (
 	"fmt"
 	"slices"
@@ -400,10 +398,7 @@ func (d *decider) waitForLate() {
 		for len(late) > 0 && after[late[0]] >= part(late[0]) {
 			late = late[1:]
 		}
-		if len(late) == 0 {
-			return false
-		}
-		if !d.lateAdmits(c.Task, late[0], after) {
+		if len(late) == 0 || !d.lateAdmits(c.Task, late[0], after) {
 			return false
 		}
 		after[c.To]--
@@ -501,16 +496,13 @@ func (d *decider) stopThoseUnderWay() {
 // a silent worker holds a copy, or may hold any task, or a surplus copy stops in this
 // term. Starting such a task first could make it run on three workers.
 func (d *decider) overlapping() map[int32]bool {
-	var moving map[int32]bool
+	moving := make(map[int32]bool)
 	for i := range d.out.Changes {
 		if c := &d.out.Changes[i]; c.isMove() && d.expect.StartFirst[c.Task] {
-			if moving == nil {
-				moving = make(map[int32]bool)
-			}
 			moving[c.Task] = true
 		}
 	}
-	if moving == nil {
+	if len(moving) == 0 {
 		return nil
 	}
 	tasks := make(map[int32]bool)

@@ -255,13 +255,9 @@ func (w *Worker) sinceAnswer() Set {
 // member at an index, the legacy of a removed worker of its name.
 //
 // A worker that takes the name of a removed one may run the tasks that were started on
-// that one last:
-//
-//  1. A term has begun and lists w1.
-//  2. w1 is removed, because its process is gone, and added again for a new process.
-//  3. The term starts a task on w1. The new process receives the call.
-//  4. The next term sees the removal. If it forgot the start together with the first
-//     w1, and the new process did not answer, the task would start elsewhere too.
+// that one last: if it is removed during a term, and added again for a new process, that
+// process receives the term's starts. If they were forgotten with the first worker, and the
+// new process did not answer the next List, the tasks would start elsewhere too.
 func (f *Fleet) Join(members []Member, now time.Time, legacy func(i int) Set) {
 	for i, m := range members {
 		if i == len(f.Workers) {
@@ -348,12 +344,6 @@ func (f *Fleet) available() (answering, open int) {
 		}
 	}
 	return answering, open
-}
-
-// runsNothing reports whether the worker with a serial runs no task or was removed.
-func (f *Fleet) runsNothing(serial uint64) bool {
-	w := f.bySerial(serial)
-	return w == nil || len(w.runs) == 0
 }
 
 // grow makes room for the flags and stamps of n tasks.

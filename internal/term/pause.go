@@ -124,9 +124,6 @@ type Paused struct {
 // failed stops.
 func (f *Fleet) Paused(now Moment) (all []Paused) {
 	for i, w := range f.Workers {
-		if len(w.stops) == 0 {
-			continue
-		}
 		for _, task := range slices.Sorted(maps.Keys(w.stops)) {
 			if s := w.stops[task]; s.failures > 0 {
 				p := Pause{Until: w.stopPause.Until, Failures: s.failures, Err: s.err}

@@ -1,7 +1,5 @@
 package term
 
-// The planner's problem, made from the leader's view.
-
 import (
 	"maps"
 	"slices"
@@ -125,10 +123,7 @@ func (d *decider) limits() []int32 {
 			continue
 		}
 		if limits == nil {
-			limits = make([]int32, len(d.fleet.Workers))
-			for j := range limits {
-				limits[j] = noLimit
-			}
+			limits = slices.Repeat([]int32{noLimit}, len(d.fleet.Workers))
 		}
 		switch {
 		case !ok:

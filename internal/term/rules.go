@@ -3,6 +3,8 @@ package term
 // The rules of placement: which workers may run which tasks, in which zones, and how many.
 
 import (
+	"cmp"
+	"maps"
 	"math/bits"
 	"slices"
 	"strings"
@@ -22,10 +24,7 @@ var noRules = &WorkerRules{Share: 1}
 
 // rulesOf returns the settings of a worker.
 func rulesOf(w *Worker) *WorkerRules {
-	if w.Rules == nil {
-		return noRules
-	}
-	return w.Rules
+	return cmp.Or(w.Rules, noRules)
 }
 
 // rules holds what follows from the settings of the tasks and the workers. It is made again
@@ -123,15 +122,12 @@ func (r *rules) admitted(requires []string, named map[string][]int32) []int32 {
 	}
 	kinds := make([]int32, 0, len(candidates)) // not nil, which would admit all
 	for _, k := range candidates {
-		if r.lacks(k, requires) == "" {
+		if lacking(r.labels[k], requires) == "" {
 			kinds = append(kinds, k)
 		}
 	}
 	return kinds
 }
-
-// lacks returns the first of the required labels that a kind does not fulfil, or "".
-func (r *rules) lacks(kind int32, requires []string) string { return lacking(r.labels[kind], requires) }
 
 // lacking returns the first of the required labels that some labels, in order, do not fulfil,
 // or "".
@@ -148,10 +144,7 @@ func lacking(labels, requires []string) string {
 // Lacks returns the first of the required labels that a worker does not fulfil, or "". rules
 // may be nil.
 func Lacks(rules *WorkerRules, requires []string) string {
-	if rules == nil {
-		rules = noRules
-	}
-	return lacking(rules.Labels, requires)
+	return lacking(cmp.Or(rules, noRules).Labels, requires)
 }
 
 // findZones numbers the zones by their names.
@@ -163,11 +156,7 @@ func (r *rules) findZones(workers []*Worker) {
 	if len(number) < 2 {
 		return
 	}
-	names := make([]string, 0, len(number))
-	for name := range number {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(number))
 	for z, name := range names {
 		number[name] = int32(z)
 	}

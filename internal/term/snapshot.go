@@ -1,7 +1,5 @@
 package term
 
-// What a term leaves behind, and what-if plans that start from it.
-
 import (
 	"slices"
 	"time"

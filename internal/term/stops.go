@@ -1,7 +1,5 @@
 package term
 
-// Stops that fail (T9).
-
 import (
 	"time"
 
@@ -74,15 +72,13 @@ func (w *Worker) stopFails(task int32) bool {
 // others on its worker, and the plan keeps a place for its task elsewhere.
 func (w *Worker) retry(now Moment) int32 {
 	next := handover.None
-	if w.stopPause.active(now) {
+	if len(w.stops) == 0 || w.stopPause.active(now) {
 		return next
 	}
 	var of *stop
-	if len(w.stops) > 0 {
-		for _, task := range w.runs {
-			if s := w.stops[task]; s != nil && s.failures > 0 && (of == nil || s.turn < of.turn) {
-				next, of = task, s
-			}
+	for _, task := range w.runs {
+		if s := w.stops[task]; s != nil && s.failures > 0 && (of == nil || s.turn < of.turn) {
+			next, of = task, s
 		}
 	}
 	return next

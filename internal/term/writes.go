@@ -1,7 +1,5 @@
 package term
 
-// What a leader learns from its writes.
-
 import (
 	"cmp"
 	"slices"
