@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 )
 
@@ -160,15 +161,9 @@ const (
 
 // String returns the operation's name in lower case.
 func (op Op) String() string {
-	switch op {
-	case OpList:
-		return "list"
-	case OpAdd:
-		return "add"
-	case OpRemove:
-		return "remove"
-	case OpApply:
-		return "apply"
+	names := [...]string{OpList: "list", OpAdd: "add", OpRemove: "remove", OpApply: "apply"}
+	if op > 0 && int(op) < len(names) {
+		return names[op]
 	}
 	return fmt.Sprintf("op(%d)", uint8(op))
 }
@@ -178,13 +173,17 @@ func (op Op) MarshalText() ([]byte, error) { return []byte(op.String()), nil }
 
 // UnmarshalText reads what MarshalText writes for the kinds above.
 func (op *Op) UnmarshalText(text []byte) error {
-	for _, kind := range []Op{OpList, OpAdd, OpRemove, OpApply} {
-		if kind.String() == string(text) {
-			*op = kind
-			return nil
-		}
+	return unmarshalText(op, "the operation", text, OpList, OpAdd, OpRemove, OpApply)
+}
+
+// unmarshalText sets v to the value with a text. what says what v is.
+func unmarshalText[V fmt.Stringer](v *V, what string, text []byte, values ...V) error {
+	i := slices.IndexFunc(values, func(value V) bool { return value.String() == string(text) })
+	if i < 0 {
+		return invalid("%s is %q", what, text)
 	}
-	return invalid("the operation is %q", text)
+	*v = values[i]
+	return nil
 }
 
 // Pin declares, within a call of List, that the last n tasks of the returned list must
@@ -232,8 +231,5 @@ type pins struct {
 	n    atomic.Int64 // the tasks that [Pin] pins
 	held atomic.Bool  // [Held] was called
 }
-
-// pinnedOf returns how many tasks at the end of a list are pinned.
-func pinnedOf[T any](p *pins, list []T) int32 { return int32(min(p.n.Load(), int64(len(list)))) }
 
 type pinKey struct{}

@@ -1,8 +1,5 @@
 package orchestrator
 
-// The expected tasks with the dense numbers that represent their names inside, and the
-// expected workers.
-
 import (
 	"fmt"
 	"iter"
@@ -230,15 +227,17 @@ func (t *taskTable[T]) remove(name T) bool { return t.set(name, TaskSettings{}) 
 
 // add makes a task expected, and reports whether that changed anything.
 func (t *taskTable[T]) add(task *Task[T]) bool {
-	s := task.Settings()
+	s, first := task.Settings(), !t.loaded
 	s.Instances = max(s.Instances, 1)
-	return t.set(task.Name, s)
+	t.loaded = true
+	return t.set(task.Name, s) || first
 }
 
 // replace makes tasks the expected ones, and reports whether that changed anything. It
 // takes two look-ups for each task.
 func (t *taskTable[T]) replace(tasks []Task[T]) bool {
-	before := t.version
+	before, first := t.version, !t.loaded
+	t.loaded = true
 	stays := make([]bool, len(t.defs))
 	for _, task := range tasks {
 		if id, ok := t.ids[task.Name]; ok {
@@ -253,7 +252,7 @@ func (t *taskTable[T]) replace(tasks []Task[T]) bool {
 	for i := range tasks {
 		t.add(&tasks[i])
 	}
-	return t.version != before
+	return t.version != before || first
 }
 
 // shareReported returns the reported weights, which do not change any more.

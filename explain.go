@@ -1,7 +1,5 @@
 package orchestrator
 
-// Why a task is where it is, or has no place.
-
 import (
 	"fmt"
 	"slices"
@@ -291,11 +289,9 @@ func (c Causes) String() string {
 	}
 	var parts []string
 	add := func(n int, one, many string) {
-		switch n {
-		case 0:
-		case 1:
+		if n == 1 {
 			parts = append(parts, "1 "+one)
-		default:
+		} else if n > 1 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, many))
 		}
 	}

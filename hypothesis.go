@@ -1,7 +1,5 @@
 package orchestrator
 
-// What-if planning.
-
 import (
 	"fmt"
 	"maps"
@@ -55,31 +53,31 @@ func (o *Orchestrator[W, T]) Plan(h Hypothesis[W, T]) (Plan[W, T], error) {
 	// The next snapshot comes together with the release of numbers to which this one refers.
 	s.last = o.last.Load()
 	s.table = o.tasks.fork(tasks)
-	members, serial := o.members.copies(), o.members.serial
+	workers := newMemberTable(o.members.copies(), o.members.serial)
 	o.mu.Unlock()
-	workers := newMemberTable(members, serial)
 	if err := h.applyTo(&workers); err != nil {
 		return Plan[W, T]{}, fmt.Errorf("plan: %w", err)
 	}
-	s.table.loaded = s.table.loaded || len(h.AddTasks) > 0
 	for _, name := range h.RemoveTasks {
 		s.table.remove(name)
 	}
 	for i := range h.AddTasks {
 		s.table.add(&h.AddTasks[i])
 	}
-	s.suppose(workers.current())
+	names, members := workers.current()
+	s.fleet = s.last.fleet.Suppose(o.cfg.term(), members, s.now)
+	for i, w := range s.fleet.Workers {
+		s.workers = append(s.workers, &worker[W, T]{Worker: w, name: names[i]})
+	}
 	massLoss := s.apply(&h)
 	return s.plan(massLoss), nil
 }
 
 // check returns the first invalid name or task.
 func (h *Hypothesis[W, T]) check() error {
-	for _, names := range [][]W{h.Drain, h.Undrain, h.Silence, h.Lose} {
-		for _, name := range names {
-			if err := checkName("worker", name); err != nil {
-				return err
-			}
+	for _, name := range slices.Concat(h.Drain, h.Undrain, h.Silence, h.Lose) {
+		if err := checkName("worker", name); err != nil {
+			return err
 		}
 	}
 	if err := checkWorkers(h.AddWorkers); err != nil {
@@ -99,11 +97,9 @@ func (h *Hypothesis[W, T]) applyTo(t *memberTable[W]) error {
 	for _, w := range h.AddWorkers {
 		t.set(w.Name, w.Draining, w.Settings())
 	}
-	for _, names := range [][]W{h.Drain, h.Undrain, h.Silence, h.Lose} {
-		for _, name := range names {
-			if t.byName[name] == nil {
-				return fmt.Errorf("%w: %v", ErrUnknownWorker, name)
-			}
+	for _, name := range slices.Concat(h.Drain, h.Undrain, h.Silence, h.Lose) {
+		if t.byName[name] == nil {
+			return fmt.Errorf("%w: %v", ErrUnknownWorker, name)
 		}
 	}
 	for _, name := range h.Drain {
@@ -124,14 +120,6 @@ type supposition[W, T comparable] struct {
 	table   taskTable[T] // the definitions do not change after the hypothesis is applied
 	fleet   *term.Fleet
 	workers []*worker[W, T] // of fleet, in its order
-}
-
-// suppose makes the fleet from the members and their results of the last term.
-func (s *supposition[W, T]) suppose(names []W, members []term.Member) {
-	s.fleet = s.last.fleet.Suppose(s.o.cfg.term(), members, s.now)
-	for i, w := range s.fleet.Workers {
-		s.workers = append(s.workers, &worker[W, T]{Worker: w, name: names[i]})
-	}
 }
 
 // apply applies h's losses and silences, judges the silent workers, and reports whether

@@ -1,8 +1,5 @@
 package orchestrator
 
-// The calls in flight: at most one to each worker (C1), even if a call has outlived its
-// term.
-
 import (
 	"context"
 	"errors"
@@ -14,7 +11,7 @@ import (
 	"github.com/f8949c05/orchestrator/internal/term"
 )
 
-// inflight holds a slot for each worker's name. mu guards all fields, the slots and the
+// inflight holds a slot for each worker's name (C1). mu guards all fields, the slots and the
 // state of the listings. It is held briefly.
 type inflight[W, T comparable] struct {
 	mu     sync.Mutex
@@ -194,11 +191,9 @@ func (l *inflight[W, T]) end(cause error) {
 		if last.IsZero() {
 			return
 		}
-		timer := time.NewTimer(time.Until(last))
 		select {
 		case <-l.freed:
-		case <-timer.C:
+		case <-time.After(time.Until(last)):
 		}
-		timer.Stop()
 	}
 }

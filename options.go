@@ -1,8 +1,7 @@
 package orchestrator
 
-// The options of New, AddTask and AddWorker, and their defaults.
-
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -151,6 +150,9 @@ type option func(*config) error
 
 func (f option) apply(c *config) error { return f(c) }
 
+// set returns an option that has no invalid value.
+func set(f func(*config)) Option { return option(func(c *config) error { f(c); return nil }) }
+
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
 }
@@ -167,13 +169,7 @@ func unless(ok bool, format string, args ...any) error {
 // changes or failures logs nothing above Debug. A term with changes logs one line at
 // Info, and at Debug one for each change with its reason and outcome.
 func WithLogger(l *slog.Logger) Option {
-	return option(func(c *config) error {
-		if l == nil {
-			l = slog.New(slog.DiscardHandler)
-		}
-		c.logger = l
-		return nil
-	})
+	return set(func(c *config) { c.logger = cmp.Or(l, slog.New(slog.DiscardHandler)) })
 }
 
 // WithCommunicatorTimeout sets how long a call to a worker may take. A call's context
@@ -243,10 +239,7 @@ func (h handoffOption) apply(c *config) error {
 	if err := Handoff(h).check(); err != nil {
 		return fmt.Errorf("WithHandoff: %w", err)
 	}
-	c.handoff = Handoff(h)
-	if c.handoff == HandoffDefault {
-		c.handoff = StopThenStart
-	}
+	c.handoff = cmp.Or(Handoff(h), StopThenStart)
 	return nil
 }
 
@@ -315,10 +308,7 @@ func WithSettle(d time.Duration) Option {
 // that have seen one must be restarted before they follow a leader that takes its
 // epochs from an election.
 func WithEpoch(e uint64) Option {
-	return option(func(c *config) error {
-		c.epoch = e
-		return nil
-	})
+	return set(func(c *config) { c.epoch = e })
 }
 
 // WithMaxPause bounds the pauses after failed starts and stops. They are counted in
@@ -336,20 +326,14 @@ func WithMaxPause(d time.Duration) Option {
 // number drawn by New, so that many small orchestrators over the same workers do not all
 // use the workers added first.
 func WithSeed(n uint64) Option {
-	return option(func(c *config) error {
-		c.seed = n
-		return nil
-	})
+	return set(func(c *config) { c.seed = n })
 }
 
 // WithDryRun makes each term list and plan without writing: its changes have the outcome
 // [OutcomeDry]. Its calls carry no term, so they raise no worker's fence. Use it before
 // going live, or beside the leader that it will replace. The default is to write.
 func WithDryRun() Option {
-	return option(func(c *config) error {
-		c.dryRun = true
-		return nil
-	})
+	return set(func(c *config) { c.dryRun = true })
 }
 
 // WithBand sets how far the load of a worker may be from its level without a move, as a
@@ -367,10 +351,7 @@ func WithBand(fraction float64) Option {
 // numbers of tasks, and move them back when it learns the weights. Starts, drains and what
 // the rules demand do not wait. By default a leader does not wait for weights.
 func WithReportedWeights() Option {
-	return option(func(c *config) error {
-		c.reportedWeights = true
-		return nil
-	})
+	return set(func(c *config) { c.reportedWeights = true })
 }
 
 type taskConfig struct{ TaskSettings }

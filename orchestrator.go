@@ -108,11 +108,8 @@ func (o *Orchestrator[W, T]) AddTask(name T, opts ...TaskOption) error {
 			return fmt.Errorf("task %v: %w", name, err)
 		}
 	}
-	o.mu.Lock()
-	changed := o.tasks.set(name, c.TaskSettings) || !o.tasks.loaded
-	o.tasks.loaded = true
-	o.mu.Unlock()
-	o.signal(changed)
+	task := NewTask(name, c.TaskSettings)
+	o.change(func() bool { return o.tasks.add(&task) })
 	return nil
 }
 
@@ -122,10 +119,7 @@ func (o *Orchestrator[W, T]) RemoveTask(name T) {
 	if checkName("task", name) != nil {
 		return
 	}
-	o.mu.Lock()
-	changed := o.tasks.remove(name)
-	o.mu.Unlock()
-	o.signal(changed)
+	o.change(func() bool { return o.tasks.remove(name) })
 }
 
 // expects reports whether a task is expected at this moment.
@@ -146,11 +140,7 @@ func (o *Orchestrator[W, T]) UpdateTasks(tasks []Task[T]) error {
 	if err := checkTasks(tasks); err != nil {
 		return fmt.Errorf("update tasks: %w", err)
 	}
-	o.mu.Lock()
-	changed := o.tasks.replace(tasks) || !o.tasks.loaded
-	o.tasks.loaded = true
-	o.mu.Unlock()
-	o.signal(changed)
+	o.change(func() bool { return o.tasks.replace(tasks) })
 	return nil
 }
 
@@ -201,10 +191,7 @@ func (o *Orchestrator[W, T]) AddWorker(name W, opts ...WorkerOption) error {
 	if err := c.Check(); err != nil { // of all settings together
 		return fmt.Errorf("worker %v: %w", name, err)
 	}
-	o.mu.Lock()
-	changed := o.members.set(name, c.draining, c.WorkerSettings)
-	o.mu.Unlock()
-	o.signal(changed)
+	o.change(func() bool { return o.members.set(name, c.draining, c.WorkerSettings) })
 	return nil
 }
 
@@ -215,10 +202,7 @@ func (o *Orchestrator[W, T]) RemoveWorker(name W) {
 	if checkName("worker", name) != nil {
 		return
 	}
-	o.mu.Lock()
-	changed := o.members.remove(name)
-	o.mu.Unlock()
-	o.signal(changed)
+	o.change(func() bool { return o.members.remove(name) })
 }
 
 // UpdateWorkers replaces the workers. If a name is invalid or appears twice, it returns
@@ -236,10 +220,9 @@ func (o *Orchestrator[W, T]) UpdateWorkers(workers []Worker[W]) error {
 		}
 		seen[w.Name] = i
 	}
-	o.mu.Lock()
-	changed := o.members.replace(workers, func(name W) bool { _, ok := seen[name]; return ok })
-	o.mu.Unlock()
-	o.signal(changed)
+	o.change(func() bool {
+		return o.members.replace(workers, func(name W) bool { _, ok := seen[name]; return ok })
+	})
 	return nil
 }
 
@@ -258,27 +241,30 @@ func (o *Orchestrator[W, T]) UndrainWorker(name W) error {
 	return o.setDrained(name, false)
 }
 
-func (o *Orchestrator[W, T]) setDrained(name W, drained bool) error {
+func (o *Orchestrator[W, T]) setDrained(name W, drained bool) (err error) {
 	if err := checkName("worker", name); err != nil {
 		return err
 	}
-	o.mu.Lock()
-	m := o.members.byName[name]
-	changed := m != nil && m.drained != drained
-	if changed {
+	o.change(func() bool {
+		m := o.members.byName[name]
+		if m == nil {
+			err = fmt.Errorf("%w: %v", ErrUnknownWorker, name)
+		}
+		if m == nil || m.drained == drained {
+			return false
+		}
 		m.drained = drained
 		o.members.version++
-	}
-	o.mu.Unlock()
-	if m == nil {
-		return fmt.Errorf("%w: %v", ErrUnknownWorker, name)
-	}
-	o.signal(changed)
-	return nil
+		return true
+	})
+	return err
 }
 
-// signal notifies Run that the expectations changed.
-func (o *Orchestrator[W, T]) signal(changed bool) {
+// change calls f with mu held, and notifies Run if f has changed the expectations.
+func (o *Orchestrator[W, T]) change(f func() (changed bool)) {
+	o.mu.Lock()
+	changed := f()
+	o.mu.Unlock()
 	if !changed {
 		return
 	}

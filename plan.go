@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -101,16 +102,8 @@ type changeJSON[W, T comparable] struct {
 func (c Change[W, T]) MarshalJSON() ([]byte, error) {
 	out := changeJSON[W, T]{
 		Op: c.Kind.Op, Reason: c.Kind.Reason, Task: c.Task, Outcome: c.Outcome,
+		From: given(c.hasFrom(), c.From), To: given(c.hasTo(), c.To), Was: given(c.hasWas(), c.Was),
 		Began: c.Began, Took: c.Took, Gap: c.Gap, Err: errText(c.Err),
-	}
-	if c.Kind.Op != Start {
-		out.From = &c.From
-	}
-	if c.Kind.Op != Stop {
-		out.To = &c.To
-	}
-	if c.hasWas() {
-		out.Was = &c.Was
 	}
 	return json.Marshal(out)
 }
@@ -127,6 +120,9 @@ func (c *Change[W, T]) UnmarshalJSON(data []byte) error {
 	}
 	return nil
 }
+
+func (c *Change[W, T]) hasFrom() bool { return c.Kind.Op != Start }
+func (c *Change[W, T]) hasTo() bool   { return c.Kind.Op != Stop }
 
 // hasWas reports whether Was names a worker.
 func (c *Change[W, T]) hasWas() bool {
@@ -321,11 +317,9 @@ type waitingJSON[W, T comparable] struct {
 
 // MarshalJSON omits the worker if none is named.
 func (w Waiting[W, T]) MarshalJSON() ([]byte, error) {
-	out := waitingJSON[W, T]{Task: w.Task, Instances: w.Instances, Kind: w.Kind(), Reason: w.Reason, Causes: w.Causes}
-	if w.Named {
-		out.Worker = &w.Worker
-	}
-	return json.Marshal(out)
+	return json.Marshal(waitingJSON[W, T]{
+		Task: w.Task, Instances: w.Instances, Kind: w.Kind(), Reason: w.Reason, Worker: given(w.Named, w.Worker), Causes: w.Causes,
+	})
 }
 
 // UnmarshalJSON reads what MarshalJSON writes.
@@ -389,14 +383,10 @@ type pauseJSON[W, T comparable] struct {
 // MarshalJSON omits the worker or task that the kind does not have, and writes Err as its
 // text.
 func (p Pause[W, T]) MarshalJSON() ([]byte, error) {
-	out := pauseJSON[W, T]{Kind: p.Kind, Until: p.Until, Failures: p.Failures, Err: errText(p.Err)}
-	if p.hasWorker() {
-		out.Worker = &p.Worker
-	}
-	if p.hasTask() {
-		out.Task = &p.Task
-	}
-	return json.Marshal(out)
+	return json.Marshal(pauseJSON[W, T]{
+		Kind: p.Kind, Worker: given(p.hasWorker(), p.Worker), Task: given(p.hasTask(), p.Task),
+		Until: p.Until, Failures: p.Failures, Err: errText(p.Err),
+	})
 }
 
 // UnmarshalJSON reads what MarshalJSON writes.
@@ -412,13 +402,16 @@ func (p *Pause[W, T]) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// valueOf returns what p points to, or the zero value if p is nil.
-func valueOf[V any](p *V) (v V) {
-	if p != nil {
-		v = *p
+// given returns a pointer to v, or nil if there is no value.
+func given[V any](is bool, v V) *V {
+	if !is {
+		return nil
 	}
-	return v
+	return &v
 }
+
+// valueOf returns what p points to, or the zero value if p is nil.
+func valueOf[V any](p *V) V { return *cmp.Or(p, new(V)) }
 
 func (p *Pause[W, T]) hasWorker() bool { return p.Kind != PauseMoves }
 func (p *Pause[W, T]) hasTask() bool   { return p.Kind != PauseMoves && p.Kind != PauseWorker }
@@ -452,13 +445,7 @@ func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText reads what MarshalText writes.
 func (s *State) UnmarshalText(text []byte) error {
-	for _, state := range []State{Silent, Answering, Lost} {
-		if state.String() == string(text) {
-			*s = state
-			return nil
-		}
-	}
-	return invalid("the state of a worker is %q", text)
+	return unmarshalText(s, "the state of a worker", text, Silent, Answering, Lost)
 }
 
 // planShown bounds how many rows of each table String writes.
@@ -470,17 +457,11 @@ func (p Plan[W, T]) String() string {
 	var b strings.Builder
 	p.summary(&b)
 	table(&b, "change\ttask\tfrom\tto\treason\toutcome", p.Changes, func(c Change[W, T]) string {
-		from, to := "-", "-"
-		if c.Kind.Op != Start {
-			from = fmt.Sprint(c.From)
-		}
-		if c.Kind.Op != Stop {
-			to = fmt.Sprint(c.To)
-		}
 		reason := string(c.Kind.Reason)
 		if c.hasWas() {
 			reason += fmt.Sprintf(" (%v)", c.Was)
 		}
+		from, to := cell(c.hasFrom(), c.From), cell(c.hasTo(), c.To)
 		line := fmt.Sprintf("%s\t%v\t%s\t%s\t%s\t%s", c.Kind.Op, c.Task, from, to, reason, c.Outcome)
 		if c.Err != nil {
 			line += fmt.Sprintf(": %v", c.Err)
@@ -488,24 +469,14 @@ func (p Plan[W, T]) String() string {
 		return line
 	})
 	table(&b, "waiting\ttask\tinstances\tworker\treason", p.Waiting, func(x Waiting[W, T]) string {
-		worker := "-"
-		if x.Named {
-			worker = fmt.Sprint(x.Worker)
-		}
 		reason := string(x.Reason)
 		if x.Causes != nil {
 			reason += ": " + x.Causes.String()
 		}
-		return fmt.Sprintf("\t%v\t%d\t%s\t%s", x.Task, x.Instances, worker, reason)
+		return fmt.Sprintf("\t%v\t%d\t%s\t%s", x.Task, x.Instances, cell(x.Named, x.Worker), reason)
 	})
 	table(&b, "paused\tworker\ttask\tuntil term\tfailures\tlast failure", p.Paused, func(x Pause[W, T]) string {
-		worker, task := "-", "-"
-		if x.hasWorker() {
-			worker = fmt.Sprint(x.Worker)
-		}
-		if x.hasTask() {
-			task = fmt.Sprint(x.Task)
-		}
+		worker, task := cell(x.hasWorker(), x.Worker), cell(x.hasTask(), x.Task)
 		return fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%v", x.Kind, worker, task, x.Until, x.Failures, x.Err)
 	})
 	heading := "worker\tstate\tbefore\tafter"
@@ -530,10 +501,7 @@ func (p Plan[W, T]) String() string {
 		}
 		line := fmt.Sprintf("%v\t%s\t%d\t%d", r.Name, state, r.Before, r.After)
 		if s := &r.Settings; settings {
-			limit := "-"
-			if s.MaxTasks != 0 {
-				limit = fmt.Sprint(s.MaxTasks)
-			}
+			limit := cell(s.MaxTasks != 0, s.MaxTasks)
 			line += fmt.Sprintf("\t%s\t%s\t%d\t%s", s.Zone, strings.Join(s.Labels, ","), max(s.Share, 1), limit)
 		}
 		if weighed {
@@ -542,6 +510,14 @@ func (p Plan[W, T]) String() string {
 		return line
 	})
 	return b.String()
+}
+
+// cell returns the text of a value, or "-" if there is none.
+func cell(is bool, value any) string {
+	if !is {
+		return "-"
+	}
+	return fmt.Sprint(value)
 }
 
 // summary writes the plan's first line.

@@ -1,7 +1,5 @@
 package orchestrator
 
-// The term under way, for readers.
-
 import (
 	"errors"
 	"time"

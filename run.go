@@ -1,7 +1,5 @@
 package orchestrator
 
-// The ticker around NextTerm.
-
 import (
 	"context"
 	"errors"
@@ -107,21 +105,16 @@ func (o *Orchestrator[W, T]) wait(ctx context.Context, tick <-chan time.Time) {
 		return
 	case <-o.changed:
 	}
-	settle := o.cfg.settle
-	latest := time.NewTimer(settleAtMost * settle)
-	defer latest.Stop()
+	latest := time.After(settleAtMost * o.cfg.settle)
 	for {
-		quiet := time.NewTimer(settle)
 		select {
 		case <-o.changed:
-			quiet.Stop()
 			continue
-		case <-quiet.C:
-		case <-latest.C:
+		case <-time.After(o.cfg.settle):
+		case <-latest:
 		case <-tick:
 		case <-ctx.Done():
 		}
-		quiet.Stop()
 		return
 	}
 }

@@ -1,7 +1,5 @@
 package orchestrator
 
-// The settings of a worker without its name, and the limits of all settings.
-
 import (
 	"math"
 	"slices"

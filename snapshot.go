@@ -1,7 +1,5 @@
 package orchestrator
 
-// What a term leaves behind, for readers.
-
 import (
 	"encoding/json"
 	"iter"

@@ -164,13 +164,11 @@ func DurationBounds() [16]time.Duration {
 func (d *Durations) observe(took time.Duration) {
 	d.Count++
 	d.Sum += took
-	bound := 500 * time.Microsecond
-	for i := range d.Buckets {
+	for i, bound := range DurationBounds() {
 		if took <= bound {
 			d.Buckets[i]++
 			return
 		}
-		bound *= 2
 	}
 }
 

@@ -266,7 +266,7 @@ func (l *listing[W, T]) work(q *callQueue, i int, b batch) {
 		same := alike(list, l.workers[i].list)
 		a := answer[T]{
 			asked: true, began: started, took: now - started,
-			list: list, pins: pinnedOf(&pins, list), held: pins.held.Load(), same: int32(same), err: err, why: why,
+			list: list, pins: int32(min(pins.n.Load(), int64(len(list)))), held: pins.held.Load(), same: int32(same), err: err, why: why,
 		}
 		i, b, ok = l.finish(q, i, a, now)
 		started = now
@@ -287,7 +287,10 @@ func (l *listing[W, T]) finish(q *callQueue, i int, a answer[T], now time.Durati
 		l.answers[i] = a
 		if q == &l.awaited {
 			l.pending--
-			l.halfAnswered(now)
+			if l.limit == 0 && l.pending <= len(l.awaited.order)/2 { // half have answered
+				l.limit = max(4*now, l.o.cfg.timeout/10)
+				close(l.half)
+			}
 		}
 		if errors.Is(a.err, ErrDeposed) { // the term is over
 			l.pending = 0
@@ -319,15 +322,6 @@ func (l *listing[W, T]) finish(q *callQueue, i int, a answer[T], now time.Durati
 	}
 	l.finished()
 	return next, b, ok
-}
-
-// halfAnswered sets the limit when half of the awaited workers have answered. The
-// caller holds inflight.mu.
-func (l *listing[W, T]) halfAnswered(now time.Duration) {
-	if l.limit == 0 && l.pending <= len(l.awaited.order)/2 {
-		l.limit = max(4*now, l.o.cfg.timeout/10)
-		close(l.half)
-	}
 }
 
 // finished closes the listing when the term waits for no more answers, and

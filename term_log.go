@@ -1,7 +1,5 @@
 package orchestrator
 
-// The log of a term.
-
 import (
 	"context"
 	"fmt"
@@ -170,12 +168,9 @@ func (t *termRun[W, T]) logStopping(l *slog.Logger, before, changes []Change[W, 
 		worker W
 		task   T
 	}
-	var last map[stop]bool
+	last := make(map[stop]bool)
 	for i := range before {
 		if c := &before[i]; c.Outcome == OutcomeStopping {
-			if last == nil {
-				last = make(map[stop]bool)
-			}
 			last[stop{c.From, c.Task}] = true
 		}
 	}

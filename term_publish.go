@@ -271,9 +271,7 @@ func (t *termRun[W, T]) rowsBefore() []WorkerPlan[W] {
 		held := w.Holds() // 0 if it is lost
 		rows[i] = WorkerPlan[W]{
 			Name: t.workers[i].name, State: State(w.State), Late: w.Late, Draining: w.Draining, Before: held, After: held,
-		}
-		if w.Rules != nil {
-			rows[i].Settings = settingsOf(w.Rules)
+			Settings: settingsOf(w.Rules),
 		}
 	}
 	return rows

@@ -147,13 +147,9 @@ const (
 
 // String returns the name of the handoff.
 func (h Handoff) String() string {
-	switch h {
-	case HandoffDefault:
-		return "default"
-	case StopThenStart:
-		return "stop then start"
-	case StartThenStop:
-		return "start then stop"
+	names := [...]string{HandoffDefault: "default", StopThenStart: "stop then start", StartThenStop: "start then stop"}
+	if int(h) < len(names) {
+		return names[h]
 	}
 	return fmt.Sprintf("handoff(%d)", uint8(h))
 }
@@ -164,13 +160,11 @@ func (h Handoff) MarshalText() ([]byte, error) { return []byte(h.String()), h.ch
 
 // UnmarshalText reads what MarshalText writes. An empty text is [HandoffDefault].
 func (h *Handoff) UnmarshalText(text []byte) error {
-	for _, handoff := range []Handoff{HandoffDefault, StopThenStart, StartThenStop} {
-		if handoff.String() == string(text) || handoff == HandoffDefault && len(text) == 0 {
-			*h = handoff
-			return nil
-		}
+	if len(text) == 0 {
+		*h = HandoffDefault
+		return nil
 	}
-	return invalid("handoff is %q", text)
+	return unmarshalText(h, "handoff", text, HandoffDefault, StopThenStart, StartThenStop)
 }
 
 func (h Handoff) check() error {

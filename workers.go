@@ -53,10 +53,8 @@ func (o *Orchestrator[W, T]) setMembers(names []W, members []term.Member, now ti
 
 // keepLosers keeps the names of removed workers as long as a task that they had is missing.
 func (o *Orchestrator[W, T]) keepLosers(gone []*worker[W, T]) {
-	names := maps.Clone(o.losers)
-	if names == nil {
-		names = make(map[uint64]W)
-	}
+	names := make(map[uint64]W)
+	maps.Copy(names, o.losers)
 	for _, w := range gone {
 		names[w.Serial] = w.name
 	}
@@ -115,12 +113,8 @@ func alike[T comparable](a, b []T) (n int) {
 
 // numbers returns the numbers of list, whose first n names equal those of the last
 // answer. id returns the number of a name. If all names are the same, numbers takes no
-// time and reports no change. Otherwise it takes a step for each name, and a look-up for
-// each name at a new position: for all names if a worker answers in a different order
-// each time.
-//
-// It walks along both lists, so that it looks up only names that differ: a look-up costs
-// twenty times as much as a comparison.
+// time and reports no change. Otherwise it walks along both lists and looks up only the
+// names at new positions: a look-up costs twenty times as much as a comparison.
 func (w *worker[W, T]) numbers(list []T, n int, id func(T) int32) (ids []int32, changed bool) {
 	old, known := w.list, w.Listed()
 	if w.Heard && n == len(list) && n == len(old) {
