@@ -50,7 +50,7 @@ func start(t *testing.T, table *memory.Table, name string, work func(context.Con
 	go func() { m.done <- r.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
-		<-m.done
+		require.NoError(t, <-m.done)
 	})
 	return m
 }
