@@ -84,6 +84,20 @@ func TestReschedule_KeepsTheVersionOfTheInput(t *testing.T) {
 	}
 }
 
+// While it stops its order to run stands for it, and its state is shown. Once it has stopped it
+// is refused.
+func TestReschedule_IsReported(t *testing.T) {
+	d := member(toRun("a", 101))
+	r := d.report(has(map[string]worker.State{"a": worker.Stopping}))
+	require.Empty(t, r.Also)
+	require.Empty(t, r.Refused)
+	require.Equal(t, []TaskState{{Task: "a", State: "stopping"}}, r.States)
+	require.Equal(t, []string{"a"}, starts(d, nil), "it is offered to the worker again")
+	require.Equal(t, Report{Applied: 101, Refused: map[string]string{}}, d.report(nil))
+	d.fail(d.accepted["a"], "it has asked")
+	require.Equal(t, map[string]string{"a": "it has asked"}, d.report(nil).Refused)
+}
+
 func TestO1_StartsOnlyFromNewOrders(t *testing.T) {
 	d := member(toRun("a", 101), toRun("b", 103))
 	require.Equal(t, []string{"a", "b"}, starts(d, nil))
