@@ -24,7 +24,7 @@ fuzz: ## run every fuzz target FUZZTIME each (50,000 times): minutes
 prove: ## plan PROBLEMS random problems (1000000) against the reference, from number SEED on (SEED=0: random): minutes
 	PROBLEMS=$(PROBLEMS) SEED=$(SEED) PROVETIME=0 .ci/run prove
 
-bench: ## measure this library beside others, and write BENCHMARKS.md: an hour
+bench: ## measure this library beside others, and write BENCHMARKS.md: two hours
 	go run -tags peers ./examples/bench -write
 
 simulate: ## run SCHEDULES seeds of the simulator (100000) from number SEED on (SEED=0: random): minutes

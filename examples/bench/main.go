@@ -3,7 +3,7 @@
 // Command bench measures this library beside other planners and assignment systems,
 // and beside a plain scan called the floor. Run it in the root of the repository.
 //
-//	go run -tags peers ./examples/bench   measure everything and print it, in an hour
+//	go run -tags peers ./examples/bench   measure everything and print it, in two hours
 //	  -write           and store it: examples/bench/results.json and BENCHMARKS.md
 //	  -only etcd,grpc  only some parts; -write replaces them and keeps the others
 //	  -quick           small fleets and few rounds, to check that it works

@@ -31,7 +31,7 @@ func TestBench_ThePageIsRenderedFromTheResults(t *testing.T) {
 	for _, p := range r {
 		parts = append(parts, p.Name)
 	}
-	require.ElementsMatch(t, names(), parts)
+	require.Subset(t, names(), parts) // the page says so where one is not stored
 }
 
 // The figures in README.md are measured ones.
