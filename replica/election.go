@@ -101,6 +101,9 @@ func (e *election) saw(n uint64) {
 // all heartbeats.
 func (e *election) received(v *View, all bool, began, now time.Time) {
 	e.observed.longer(e.self.Lease)
+	if v.Full && !e.leads {
+		e.observed.forget(v.Members)
+	}
 	e.observed.observe(v, all, began, now)
 	s, ok := e.observed.alive(v.Leader)
 	if v.Epoch != e.head.Epoch || v.Server != e.head.Server {
@@ -287,6 +290,18 @@ func (o *observer) observe(v *View, all bool, began, received time.Time) {
 	}
 	if all {
 		o.looked = began
+	}
+}
+
+// forget drops who has no record in a full View. An earlier View may have shown the removal, and
+// none shows it again.
+func (o *observer) forget(members []Member) {
+	was := o.seen
+	o.seen = make(map[uint64]*sighting, len(members))
+	for _, m := range members {
+		if s := was[m.ID]; s != nil {
+			o.seen[m.ID] = s
+		}
 	}
 }
 

@@ -289,3 +289,15 @@ func TestA9_WhenALeaderStops(t *testing.T) {
 	require.False(t, e.elected(), "an epoch is led once")
 	require.EqualValues(t, 1<<60+1<<32, e.update(at(lease), 0).Campaign, "above what was applied")
 }
+
+// Who is neither in a full View nor in an order is forgotten: its removal may have been shown
+// before the View, and is not shown again.
+func TestObserver_AFullViewForgets(t *testing.T) {
+	v := View{Server: "s", Confirmed: true, Epoch: 5 << 32, Leader: 2, Members: []Member{other(2), other(3)}}
+	e := candidate(v)
+	v.Members, v.Full, v.Beats = []Member{e.self, other(2)}, true, map[uint64]uint64{1: 1, 2: 2}
+	e.received(&v, false, at(time.Second), at(time.Second))
+	_, lives := e.observed.alive(3)
+	require.False(t, lives)
+	require.Len(t, e.observed.seen, 2)
+}
