@@ -31,9 +31,10 @@ type Change struct {
 
 // Owners returns who runs a task, by name: the replicas whose reports have it, unless it is not
 // ready yet ([worker.Ready]). Any replica can be asked. A replica that does not lead then reads
-// the whole table for ten seconds: Owners waits for that, at most a second. The answer is a hint,
-// because the task may move at any time: the owner must check its own lease (worker.Check). The
-// slice must not be changed.
+// the whole table for ten seconds: Owners waits for that, at most a second, and not again for ten
+// seconds if that was in vain. While the table cannot be read, and after Run, it returns what was
+// known last. The answer is a hint, because the task may move at any time: the owner must check its
+// own lease (worker.Check). The slice must not be changed.
 func (r *Replica) Owners(task string) []Owner {
 	r.fleet.ask(&r.fleet.who, r.wake)
 	r.fleet.mu.Lock()
@@ -77,8 +78,8 @@ func (r *Replica) Watch(ctx context.Context) iter.Seq[Change] {
 			case <-ctx.Done():
 			case <-w.woken:
 			case <-time.After(followTime / 2):
-				f.ask(&f.who, r.wake)
 			}
+			f.ask(&f.who, r.wake) // also while there are changes
 		}
 	}
 }
@@ -174,6 +175,7 @@ type fleet struct {
 // question is something that others ask.
 type question struct {
 	asked time.Time     // the last time
+	late  time.Time     // when an answer has taken too long
 	known chan struct{} // closed while the answer is known
 }
 
@@ -197,24 +199,26 @@ func newFleet() fleet {
 	}
 }
 
-// ask makes the loop find the answer, and waits until it has.
+// ask makes the loop find the answer, and waits until it has, unless it was too late lately.
 func (f *fleet) ask(q *question, wake func()) {
 	f.mu.Lock()
-	running, known := f.running, q.known
-	if running {
-		q.asked = time.Now()
-	}
+	now := time.Now()
+	q.asked = now
+	waits, known := f.running && now.Sub(q.late) >= followTime, q.known
 	f.mu.Unlock()
 	select {
 	case <-known:
 		return
 	default:
-	}
-	if running {
 		wake()
+	}
+	if waits {
 		select {
 		case <-known:
 		case <-time.After(time.Second):
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			q.late = time.Now()
 		}
 	}
 }
