@@ -182,6 +182,7 @@ type question struct {
 // ownership is what a member owns.
 type ownership struct {
 	of    <-chan struct{} // the member's state from which it follows; see memberOrders.changed
+	name  string          // empty: its record was missing
 	tasks map[string]bool
 }
 
@@ -274,22 +275,25 @@ func (f *fleet) update(d *dispatch, seen map[uint64]*sighting, now time.Time) {
 		}
 	}
 	for id, m := range d.members {
-		was := f.members[id]
-		if m.gone || was != nil && was.of == m.changed {
+		owner, was := Owner{ID: id, Since: now}, f.members[id]
+		if s := seen[id]; s != nil {
+			owner.Name, owner.Attributes = s.member.Name, s.member.Attributes
+		}
+		if m.gone || was != nil && was.of == m.changed && was.name == owner.Name {
 			continue
 		}
 		tasks := make(map[string]bool)
 		for _, task := range m.mayRunAll() { // it may still run what it has run
-			if was != nil && was.tasks[task] || m.reports(task) && !m.starting[task] {
+			if (was != nil && was.tasks[task] || m.reports(task)) && !m.starting[task] {
 				tasks[task] = true
 			}
 		}
-		owner := Owner{ID: id, Since: now}
-		if s := seen[id]; s != nil {
-			owner.Name, owner.Attributes = s.member.Name, s.member.Attributes
+		if was != nil && was.name != owner.Name { // its record was missing
+			f.set(owner, nil)
+			was.tasks = nil
 		}
 		f.set(owner, tasks)
-		f.members[id] = &ownership{m.changed, tasks}
+		f.members[id] = &ownership{m.changed, owner.Name, tasks}
 	}
 }
 

@@ -2,7 +2,10 @@ package replica_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,4 +83,58 @@ func TestWatch_BeforeRun(t *testing.T) {
 		<-done
 		require.Less(t, d, 2*time.Second)
 	})
+}
+
+// hidden hides the record of a member from another one.
+type hidden struct {
+	*memory.Table
+	from, id atomic.Uint64
+}
+
+func (h *hidden) hide(q replica.Query, v replica.View) replica.View {
+	if q.Self == h.from.Load() {
+		v.Members = slices.DeleteFunc(v.Members, func(m replica.Member) bool { return m.ID == h.id.Load() })
+	}
+	return v
+}
+
+func (h *hidden) Read(ctx context.Context, q replica.Query) (replica.View, error) {
+	v, err := h.Table.Read(ctx, q)
+	return h.hide(q, v), err
+}
+
+func (h *hidden) Sync(ctx context.Context, u replica.Update) (replica.View, error) {
+	v, err := h.Table.Sync(ctx, u)
+	return h.hide(u.Query, v), err
+}
+
+// An owner has a name once its record can be read.
+func TestOwners_ARecordThatComesLater(t *testing.T) {
+	for _, open := range []func() *memory.Table{memory.New, memory.NewPiecewise} {
+		synctest.Test(t, func(t *testing.T) {
+			table := open()
+			f := newFleet(t, table)
+			h := &hidden{Table: table}
+			f.backend = h
+			defer f.end()
+			f.settle(3, 6)
+			n := f.join("r9")
+			f.within(lease, "even", func() bool { return f.allRun() && f.even() && n.Status().ID != 0 })
+			h.from.Store(n.Status().ID)
+			h.id.Store(f.leader().Status().ID)
+			f.within(time.Minute, "no name", func() bool {
+				for i := range 6 {
+					for _, o := range n.Owners(fmt.Sprintf("t%02d", i)) {
+						if o.Name == "" {
+							return true
+						}
+					}
+				}
+				time.Sleep(11 * time.Second)
+				return false
+			})
+			h.id.Store(0)
+			f.within(lease, "knows", func() bool { return f.knows(n) })
+		})
+	}
 }
