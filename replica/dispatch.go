@@ -186,6 +186,17 @@ func (d *dispatch) reported(m *memberOrders, r Report, now time.Time) {
 	m.touch()
 }
 
+// keepSilent takes over from an earlier view of the same members which are silent.
+func (d *dispatch) keepSilent(from *dispatch) {
+	for id, m := range d.members {
+		if was := from.members[id]; was != nil {
+			if m.held = was.held; !m.waiting.IsZero() && !was.waiting.IsZero() {
+				m.waiting = was.waiting
+			}
+		}
+	}
+}
+
 func setOf(tasks []string) map[string]bool {
 	set := make(map[string]bool, len(tasks))
 	for _, task := range tasks {

@@ -86,8 +86,9 @@ func (r *Replica) Watch(ctx context.Context) iter.Seq[Change] {
 
 // Last returns the last term, for dashboards: that of the orchestrator if the replica leads, and
 // otherwise one that only looks ([orchestrator.TermStats].Observed), which a replica runs at its
-// interval for ten seconds after a call. Last waits for the first one, at most a second. It
-// returns nil if there is none.
+// interval for ten seconds after a call, while the table can be read. Last waits for the first
+// one, at most a second, and not again for ten seconds if that was in vain. It returns nil if there
+// is none.
 func (r *Replica) Last() *orchestrator.Snapshot[WorkerID, string] {
 	r.fleet.ask(&r.fleet.why, r.wake)
 	if o := r.present(); o != nil {
@@ -101,11 +102,13 @@ func (r *Replica) Last() *orchestrator.Snapshot[WorkerID, string] {
 func (r *Replica) OnTerm(f func(*orchestrator.Snapshot[WorkerID, string])) (stop func()) {
 	r.fleet.mu.Lock()
 	defer r.fleet.mu.Unlock()
-	r.fleet.observers[&f] = true
+	r.fleet.observers = append(r.fleet.observers, &f)
 	return func() {
 		r.fleet.mu.Lock()
 		defer r.fleet.mu.Unlock()
-		delete(r.fleet.observers, &f)
+		if i := slices.Index(r.fleet.observers, &f); i >= 0 {
+			r.fleet.observers = slices.Delete(r.fleet.observers, i, i+1)
+		}
 	}
 }
 
@@ -155,7 +158,7 @@ func (r *Replica) States(w WorkerID) (states []TaskState) {
 func (r *Replica) present() *orchestrator.Orchestrator[WorkerID, string] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return cmp.Or(r.o, r.shown)
+	return r.o
 }
 
 // followTime is how long a replica follows the table after a question.
@@ -169,7 +172,7 @@ type fleet struct {
 	owners    map[string][]Owner
 	members   map[uint64]*ownership
 	watchers  map[*watcher]bool
-	observers map[*func(*orchestrator.Snapshot[WorkerID, string])]bool
+	observers []*func(*orchestrator.Snapshot[WorkerID, string])
 }
 
 // question is something that others ask.
@@ -196,7 +199,7 @@ func newFleet() fleet {
 	return fleet{
 		who: question{known: make(chan struct{})}, why: question{known: make(chan struct{})},
 		owners: make(map[string][]Owner), members: make(map[uint64]*ownership),
-		watchers: make(map[*watcher]bool), observers: make(map[*func(*orchestrator.Snapshot[WorkerID, string])]bool),
+		watchers: make(map[*watcher]bool),
 	}
 }
 
@@ -257,10 +260,15 @@ func (f *fleet) answer(q *question, known bool) {
 // onTerm calls the functions of OnTerm.
 func (f *fleet) onTerm(s *orchestrator.Snapshot[WorkerID, string]) {
 	f.mu.Lock()
-	all := slices.Collect(maps.Keys(f.observers))
+	all := slices.Clone(f.observers)
 	f.mu.Unlock()
 	for _, one := range all {
-		(*one)(s)
+		f.mu.Lock()
+		on := slices.Contains(f.observers, one)
+		f.mu.Unlock()
+		if on {
+			(*one)(s)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package replica_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/replica"
 	"github.com/f8949c05/orchestrator/replica/memory"
 )
@@ -64,7 +66,7 @@ func TestWatch_GoesOnWhileThereAreChanges(t *testing.T) {
 // Who watches before Run knows the first owner at once.
 func TestWatch_BeforeRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, err := replica.New(memory.New(), replica.Names("a"), func(ctx context.Context, _ string) error { <-ctx.Done(); return nil }, replica.WithLease(lease, time.Second), replica.WithService("x"))
+		r, err := replica.New(memory.New(), replica.Names("a"), func(ctx context.Context, _ string) error { <-ctx.Done(); return nil }, replica.WithLease(lease, time.Second), replica.WithService("x"), replica.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())
 		began := time.Now()
@@ -82,6 +84,68 @@ func TestWatch_BeforeRun(t *testing.T) {
 		stop()
 		<-done
 		require.Less(t, d, 2*time.Second)
+	})
+}
+
+// A function of OnTerm finds its snapshot in Last, and waits for nothing.
+func TestOnTerm_LastIsTheSame(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(3, 6)
+		n := f.follower()
+		var mu sync.Mutex
+		bad, calls := 0, 0
+		n.OnTerm(func(s *orchestrator.Snapshot[replica.WorkerID, string]) {
+			last := n.Last()
+			mu.Lock()
+			defer mu.Unlock()
+			if calls++; last != s {
+				bad++
+			}
+		})
+		for range 5 {
+			n.Last()
+			time.Sleep(time.Second)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		require.NotZero(t, calls)
+		require.Zero(t, bad)
+	})
+}
+
+// The terms of a replica that is asked again go on, or a history would leave them out.
+func TestLast_TermsRise(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(3, 6)
+		n := f.follower()
+		var last orchestrator.Term
+		for range 3 {
+			for range 4 {
+				if s := n.Last(); s != nil {
+					now := s.Plan().Stats.Term
+					require.GreaterOrEqual(t, now.Compare(last), 0, "%v after %v", now, last)
+					last = now
+				}
+				time.Sleep(time.Second)
+			}
+			time.Sleep(lease)
+		}
+	})
+}
+
+// Last waits for the first term of a leader, too.
+func TestLast_OfANewLeader(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(3, 6)
+		for range 3 {
+			f.kill(f.leader().name)
+			var l *node
+			for l = f.leader(); l == nil; l = f.leader() {
+				time.Sleep(time.Millisecond)
+			}
+			require.NotNil(t, l.Last())
+			f.join(fmt.Sprint("n", time.Now().UnixNano()))
+		}
 	})
 }
 
@@ -138,3 +202,44 @@ func TestOwners_ARecordThatComesLater(t *testing.T) {
 		})
 	}
 }
+
+// After a loss of the table there is no leader, and members report as before.
+func TestOwners_AfterALoss(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(3, 6)
+		f.table.Restore(f.table.Save())
+		n := f.join("r9")
+		f.within(5*time.Second, "knows", func() bool { return f.knows(n) })
+		require.NotEmpty(t, n.Owners("t00"))
+	})
+}
+
+// A replica that has not seen an order to stop before it was deleted soon reads everything.
+func TestOwners_AStopThatNobodySaw(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.backend = noWait{f.table}
+		f.settle(4, 200)
+		n := f.follower()
+		id := n.Status().ID
+		require.Len(t, n.Owners("t00"), 1)
+		f.table.SetFaults(func(u replica.Update) memory.Fault {
+			if u.Self == id && u.Member.ID == 0 {
+				return memory.Fault{Before: 100 * time.Millisecond, After: 100 * time.Millisecond}
+			}
+			return memory.Fault{}
+		})
+		var worst time.Duration
+		for i := range 4 {
+			f.join(fmt.Sprint("x", i))
+			f.within(lease, "even", func() bool { return f.allRun() && f.even() && len(n.Owners("t00")) > 0 })
+			worst = max(worst, f.within(lease, "knows", func() bool { return f.knows(n) }))
+		}
+		require.Less(t, worst, 2*time.Second)
+	})
+}
+
+// noWait is a table that tells of no change.
+type noWait struct{ *memory.Table }
+
+// Wait hides that of the table: it has another signature.
+func (noWait) Wait() {}

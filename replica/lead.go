@@ -40,12 +40,12 @@ func (l *loop) beginLeading(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("lead epoch %d: %w", v.Epoch, err)
 	}
-	lead.o.OnTerm(l.r.fleet.onTerm)
 	l.stopFollowing()
 	l.reread, l.since = now, v.Revision
 	l.e.leads, l.e.led, l.e.vacant = true, v.Epoch, time.Time{}
 	leading, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // stopLeading ends it, with ErrDeposed
 	lead.cancel, l.lead = stop, lead
+	l.r.showTerms(leading, lead.o)
 	l.counters.Elections++
 	l.r.parts.Go(func() { // the loop may wait for the backend
 		select {
@@ -80,7 +80,7 @@ func (l *loop) stopLeading(reason string) {
 	l.r.log.Info("leads no longer", "epoch", l.e.led, "reason", reason)
 	l.former, l.lead, l.e.leads, l.e.campaigned, l.since = l.lead.done, nil, false, time.Now(), ""
 	l.r.fleet.answer(&l.r.fleet.who, false)
-	l.r.fleet.answer(&l.r.fleet.why, false)
+	l.r.hideTerms()
 }
 
 // checkLeadership ends a leadership that has ended.

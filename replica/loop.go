@@ -24,8 +24,9 @@ type loop struct {
 	lead  *leadership // nil: it does not lead
 	leave leaving
 
-	follows *following // nil: nobody asks, or it leads
-	reread  time.Time  // when everything was read last with Follow (O8)
+	follows  *following // nil: nobody asks, or it leads
+	followed *following // the last one that has ended
+	reread   time.Time  // when everything was read last with Follow (O8)
 
 	former chan struct{} // closed when the last orchestrator has ended
 
@@ -167,7 +168,7 @@ func (l *loop) query(now time.Time) Query {
 	switch {
 	case l.lead != nil && now.Sub(l.reread) >= time.Minute: // O8
 		q.Since, l.reread, l.lead.compared = "", now, 0
-	case l.follows != nil && now.Sub(l.reread) >= followTime:
+	case l.follows != nil && (now.Sub(l.reread) >= followTime || l.follows.missed && now.Sub(l.reread) >= time.Second):
 		q.Since, l.reread = "", now
 	}
 	return q
@@ -316,7 +317,7 @@ func (l *loop) received(v *View, q Query, began, now time.Time) {
 		})
 	}
 	if l.follows != nil && q.Follow {
-		l.followed(v, now)
+		l.see(v, now)
 	}
 }
 
@@ -356,6 +357,7 @@ func (l *loop) rejoin(ctx context.Context) error {
 		return nil
 	}
 	l.stopLeading("the lease is lost")
+	l.stopFollowing()
 	if l.e.self.Draining {
 		l.leave.tasks += len(l.d.accepted) // they have not moved
 	}

@@ -52,9 +52,8 @@ type Replica struct {
 
 	mu     sync.Mutex // guards what the loop last knew
 	status Status
-	o      *orchestrator.Orchestrator[WorkerID, string] // nil: it does not lead
-	shown  *orchestrator.Orchestrator[WorkerID, string] // it only looks; nil: nobody asks, or it leads
-	all    *communicator                                // of either; nil: none
+	o      *orchestrator.Orchestrator[WorkerID, string] // whose terms are shown; nil: there are none
+	all    *communicator                                // of the leader or of who follows; nil: neither
 	turn   time.Time                                    // of the loop's last round
 }
 
@@ -215,11 +214,10 @@ func (l *loop) publish() {
 		order := l.d.orders[t.Task]
 		s.Tasks = append(s.Tasks, TaskStatus{TaskState: stateOf(t), Token: t.Token, Version: order.Version, Stop: order.Stop})
 	}
-	var o *orchestrator.Orchestrator[WorkerID, string]
 	var all *communicator
 	if l.lead != nil {
-		o, all, s.BadRows = l.lead.o, l.lead.c, maps.Clone(l.lead.list.bad)
-	} else if l.follows != nil && l.follows.c.d != nil {
+		all, s.BadRows = l.lead.c, maps.Clone(l.lead.list.bad)
+	} else if l.follows != nil && l.follows.known {
 		all = l.follows.c
 	}
 	r := l.r
@@ -228,7 +226,7 @@ func (l *loop) publish() {
 	if s.Synced = r.status.Synced; l.e.synced && !l.unanswered {
 		s.Synced = l.lastSync
 	}
-	r.status, r.turn, r.o, r.all = s, time.Now(), o, all
+	r.status, r.turn, r.all = s, time.Now(), all
 }
 
 // Status returns the status as of the last round of the replica's loop, which each change of
@@ -238,7 +236,7 @@ func (r *Replica) Status() Status {
 	s, o := r.status, r.o
 	r.mu.Unlock()
 	s.Lease = r.worker.LeaseStats().Left
-	if o != nil {
+	if o != nil && s.Leading {
 		plan := o.LastPlan()
 		s.Plan = &plan
 	}
