@@ -207,8 +207,10 @@ func newFleet() fleet {
 func (f *fleet) ask(q *question, wake func()) {
 	f.mu.Lock()
 	now := time.Now()
-	q.asked = now
-	waits, known := f.running && now.Sub(q.late) >= followTime, q.known
+	running, waits, known := f.running, now.Sub(q.late) >= followTime, q.known
+	if running {
+		q.asked = now
+	}
 	f.mu.Unlock()
 	select {
 	case <-known:
@@ -216,7 +218,7 @@ func (f *fleet) ask(q *question, wake func()) {
 	default:
 		wake()
 	}
-	if waits {
+	if running && waits {
 		select {
 		case <-known:
 		case <-time.After(time.Second):
@@ -231,7 +233,9 @@ func (f *fleet) ask(q *question, wake func()) {
 func (f *fleet) run(running bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.running = running
+	if f.running = running; len(f.watchers) > 0 {
+		f.who.asked = time.Now()
+	}
 }
 
 // isAsked reports whether somebody asks.
