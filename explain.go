@@ -143,12 +143,13 @@ type taskReasons[W, T comparable] struct {
 	quarantined map[W]*Pause[W, T]
 	suspect     *Pause[W, T] // nil if the task is not suspect
 	fullZones   map[string]bool
+	observed    bool // the term is one of Observe
 }
 
 func (s *Snapshot[W, T]) reasonsFor(task T) taskReasons[W, T] {
 	r := taskReasons[W, T]{
 		to: make(map[W]*Change[W, T]), from: make(map[W]*Change[W, T]), waiting: make(map[W]*Waiting[W, T]),
-		paused: make(map[W]*Pause[W, T]), quarantined: make(map[W]*Pause[W, T]),
+		paused: make(map[W]*Pause[W, T]), quarantined: make(map[W]*Pause[W, T]), observed: s.plan.Stats.Observed,
 	}
 	for i := range s.plan.Changes {
 		c := &s.plan.Changes[i]
@@ -195,6 +196,9 @@ func (r *taskReasons[W, T]) has(worker W) Reason {
 	}
 	if c := r.to[worker]; c != nil {
 		return c.Kind.Reason
+	}
+	if r.observed {
+		return ReasonObserved
 	}
 	return ReasonStays
 }

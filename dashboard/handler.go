@@ -19,7 +19,9 @@ import (
 )
 
 // Source is the orchestrator of the process that leads. [orchestrator.Orchestrator] and the
-// managers that contain one implement it.
+// managers that contain one implement it, and so does a replica, whether it leads or not. While a
+// Source with a method Ready() error, as a replica has, returns an error, the handler shows that
+// in place of a term.
 type Source[W, T comparable] interface {
 	Last() *orchestrator.Snapshot[W, T]
 	OnTerm(f func(*orchestrator.Snapshot[W, T])) (stop func())
@@ -140,6 +142,11 @@ func (h *Handler[W, T]) view() (*view[W, T], *api.Error) {
 		l := h.lead.Load()
 		if l == nil {
 			return nil, h.notLeading("This process does not lead.")
+		}
+		if r, ok := l.Source.(interface{ Ready() error }); ok && r.Ready() != nil {
+			err := h.notLeading(printable(r.Ready().Error()))
+			err.Title = "This process knows nothing of the workers"
+			return nil, err
 		}
 		past := h.history.View() // before the snapshot, so that it has no later term
 		snapshot := l.Last()

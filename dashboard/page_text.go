@@ -339,6 +339,7 @@ func reasonOf(r api.WorkerReason, changes []api.RepeatedChange) string {
 var (
 	whyHere = map[orchestrator.Reason]string{
 		orchestrator.ReasonStays:         "it ran here before, and nothing moves it",
+		orchestrator.ReasonObserved:      "it runs here, and the leader knows why",
 		orchestrator.ReasonMissing:       "started here, because no worker ran it",
 		orchestrator.ReasonLost:          "started here, because its worker was lost",
 		orchestrator.ReasonVanished:      "started here, because it vanished from its worker",

@@ -29,6 +29,9 @@ func (v *view[W, T]) status() api.Status {
 		}
 		problems = slices.Insert(slices.Clone(problems), i, *late)
 	}
+	if out.Observed && out.Leader == "" && v.h.leader != nil {
+		problems = slices.Insert(slices.Clone(problems), 0, api.Problem{Kind: api.ProblemNoTerms, Text: "Nobody is known to lead. Until somebody does, nothing starts and nothing moves."})
+	}
 	out.ProblemsTotal = len(problems)
 	out.Problems = problems[:min(len(problems), mostProblems)]
 	out.Problems = slices.Clone(out.Problems[:fit(out.Problems, mostBytes/2)])

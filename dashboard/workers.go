@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
@@ -35,6 +36,9 @@ func (v *termView[W, T]) makeWorkers() *workerTable[W, T] {
 	t.states = slices.AppendSeq(make([]orchestrator.WorkerState[W, T], 0, n), v.snapshot.Workers())
 	for i := range t.states {
 		state := &t.states[i]
+		if v.plan.Stats.Observed { // it has not looked before
+			state.Since, state.SinceTerm = time.Time{}, 0
+		}
 		text := v.workerText(state.Name)
 		t.byText[text] = append(t.byText[text], i)
 		t.rows[i] = api.Worker{

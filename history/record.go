@@ -63,7 +63,7 @@ func (r *recorder[W, T]) observe(s *orchestrator.Snapshot[W, T]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := s.Plan()
-	if p.Stats.Term.Compare(r.last) <= 0 {
+	if p.Stats.Observed || p.Stats.Term.Compare(r.last) <= 0 {
 		return // Record read it from Last and OnTerm at the same time
 	}
 	r.last = p.Stats.Term

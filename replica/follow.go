@@ -63,8 +63,8 @@ func (l *loop) stopFollowing() {
 }
 
 // see records a View with Follow. A full one replaces what was known, because no other shows what
-// was deleted. It is read soon if a task has an order to run for which there is no room: then an
-// order to stop was written and deleted between two reads.
+// was deleted. It is read soon if a task is new, or has an order to run for which there is no room:
+// then an order to stop was written and deleted between two reads.
 func (l *loop) see(v *View, now time.Time) {
 	w, f := l.follows, &l.r.fleet
 	if !v.Full && !w.known || v.Epoch != w.epoch {
@@ -84,7 +84,8 @@ func (l *loop) see(v *View, now time.Time) {
 		}
 		d.observe(v, now)
 		for _, o := range orders {
-			w.missed = w.missed || !o.Stop && !d.hasRoom(d.members[o.Member].orders[o.Task])
+			_, listed := d.goal[o.Task]
+			w.missed = w.missed || !o.Stop && (!listed || !d.hasRoom(d.members[o.Member].orders[o.Task]))
 		}
 		if was != d && was != nil {
 			d.keepSilent(was)

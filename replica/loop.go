@@ -151,9 +151,11 @@ func (l *loop) readEvery(now time.Time) time.Duration {
 	switch {
 	case calls && now.Before(l.hurry):
 		return min(max(4*time.Millisecond, n*500*time.Microsecond), 50*time.Millisecond)
-	case now.Before(l.hurry) && (!waits || l.lead != nil && !l.r.traits.ReportsWake):
+	case now.Before(l.hurry) && (!waits || (l.lead != nil || l.follows != nil) && !l.r.traits.ReportsWake):
 		return min(max(20*time.Millisecond, n*time.Millisecond), most)
-	case waits && !calls && l.follows == nil:
+	case waits && l.follows != nil:
+		return most
+	case waits && !calls:
 		return 2 * most
 	}
 	return min(50*time.Millisecond+n*4*time.Millisecond, most)

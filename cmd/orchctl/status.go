@@ -90,7 +90,7 @@ func termText(h *api.Header) string {
 		return "no term has ended yet"
 	}
 	if h.Observed {
-		return fmt.Sprintf("read %s ago by a process that does not lead; %s does", ago(h.Now, h.Start.Add(h.Took)), api.Printable(cmp.Or(h.Leader, "another")))
+		return fmt.Sprintf("read %s ago by a process that does not lead; %s does", ago(h.Now, h.Start.Add(h.Took)), api.Printable(cmp.Or(h.Leader, "nobody that it knows")))
 	}
 	return fmt.Sprintf("term %d of epoch %d, %s ago, took %s", h.Term.Number, h.Term.Epoch, ago(h.Now, h.Start.Add(h.Took)), short(h.Took))
 }
