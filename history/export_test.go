@@ -59,7 +59,7 @@ func (r *Ring) Kept() (workers, removals int) { return len(r.workers), len(r.gon
 // Shown returns the term without what depends on the ring that has it.
 func (t *Term) Shown() Term {
 	c := *t
-	c.seq, c.bytes = 0, 0
+	c.seq = 0
 	return c
 }
 
@@ -68,5 +68,4 @@ const (
 	KeptChanges = keptChanges
 	KeptPoints  = keptPoints
 	KeptGone    = keptGone
-	LongestLine = longestLine
 )

@@ -20,16 +20,16 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// A log is a set of files of JSON lines. The first line of each file is a header. Lines of
-// workers follow it, with all workers at that moment. Each other line is a term, with the
-// workers that differ from those before it, or the quiet terms since the last line of a
-// term. A header within a file begins the terms of another process.
+// A log is a set of files of JSON lines. The first line of each file is a header. A line with
+// all workers at that moment follows it. Each other line is a term, with the workers that
+// differ from those before it, or the quiet terms since the last line of a term. A header
+// within a file begins the terms of another process, or those after a gap.
 type line struct {
 	Format  string `json:"format,omitempty"`
 	Version int    `json:"version,omitempty"`
 
 	// Missed counts the terms between the line before and this one that are not in the log.
-	// Workers has their workers too.
+	// Workers then has all workers.
 	Missed  int         `json:"missed,omitempty"`
 	Term    *Term       `json:"term,omitempty"`
 	Workers []WorkerRow `json:"workers,omitempty"`
@@ -40,8 +40,6 @@ const (
 	format  = "orchestrator history"
 	version = 1
 
-	longestLine  = 32 << 20
-	mostRows     = 1000    // of a line
 	mostQueued   = 200_000 // values of lines
 	quietWritten = time.Minute
 	mode         = 0o600
@@ -245,8 +243,8 @@ func (w *logWriter) write(l line) error {
 	if err := w.open(); err != nil {
 		return err
 	}
-	if l.Missed > 0 {
-		l.Workers = w.differing(l.Workers)
+	if l.Missed > 0 { // and the log with it: the line has all workers
+		w.rows, w.begun = make(map[string]WorkerRow), false
 	}
 	if err := w.encode(l); err != nil {
 		return err
@@ -278,22 +276,6 @@ func (w *logWriter) write(l line) error {
 	return nil
 }
 
-// differing returns those of all workers that differ from those in the file, and the ones
-// in the file that were removed.
-func (w *logWriter) differing(all []WorkerRow) (rows []WorkerRow) {
-	gone := maps.Clone(w.rows)
-	for _, row := range all {
-		if was, ok := gone[row.Name]; !ok || was != row {
-			rows = append(rows, row)
-		}
-		delete(gone, row.Name)
-	}
-	for _, row := range slices.SortedFunc(maps.Values(gone), byName) {
-		rows = append(rows, WorkerRow{Name: row.Name, Removed: true})
-	}
-	return rows
-}
-
 // encode puts a line into the buffer, with the header and all workers before it if the
 // file has none of this process.
 func (w *logWriter) encode(l line) error {
@@ -303,34 +285,14 @@ func (w *logWriter) encode(l line) error {
 	}
 	if !w.begun {
 		w.buf.WriteString(header())
-		if err := w.encodeRows(slices.SortedFunc(maps.Values(w.rows), byName)); err != nil {
+	}
+	to := json.NewEncoder(&w.buf)
+	if !w.begun && len(w.rows) > 0 {
+		if err := to.Encode(line{Workers: slices.SortedFunc(maps.Values(w.rows), byName)}); err != nil {
 			return err
 		}
 	}
-	rows := l.Workers[min(mostRows, len(l.Workers)):]
-	l.Workers = l.Workers[:len(l.Workers)-len(rows)]
-	for most := keptChanges; ; l.Term = l.Term.shortened(most) {
-		text, err := json.Marshal(l)
-		if err != nil {
-			return err
-		}
-		if len(text) < longestLine || l.Term == nil || most == 0 {
-			w.buf.Write(text)
-			w.buf.WriteByte('\n')
-			return w.encodeRows(rows)
-		}
-		most /= 2
-	}
-}
-
-// encodeRows puts lines of workers into the buffer.
-func (w *logWriter) encodeRows(rows []WorkerRow) error {
-	for some := range slices.Chunk(rows, mostRows) {
-		if err := json.NewEncoder(&w.buf).Encode(line{Workers: some}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return to.Encode(l)
 }
 
 // open opens the file unless it is open. A file of another version makes room for a new

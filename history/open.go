@@ -22,9 +22,7 @@ import (
 
 const (
 	headerBytes = 1 << 10 // bounds the first line
-	mostValues  = 400_000 // of a line; one that the writer made has fewer
 	mostNotes   = 20
-	keptBytes   = 1 << 30 // of lines
 )
 
 // ErrFormat reports a file that is not a log of this version.
@@ -60,8 +58,8 @@ func (l *line) checkFormat() error {
 }
 
 // Open returns a ring with what a log has: the file at path, and before it the rotated
-// ones, path.1 being the newest of them. It reads them once, in memory that is bounded
-// whatever is in them, and leaves them as they are. A process may be writing them.
+// ones, path.1 being the newest of them. It reads them once, and leaves them as they are. A
+// process may be writing them.
 //
 // Lines that are damaged or cut are left out, as are rotated files of another version or
 // that cannot be read; [Ring.Notes] has them, and the gaps of a log that could not be
@@ -179,24 +177,16 @@ func (rd *reader) file(f *os.File) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	rd.found = true
-	var buf []byte
 	for n := 1; ; n++ {
-		var whole, short bool
-		buf, whole, short, err = readLine(in, buf[:0])
+		text, err := in.ReadBytes('\n')
 		ended := errors.Is(err, io.EOF)
-		switch {
-		case err != nil && !ended:
+		if err != nil && !ended {
 			return fmt.Errorf("%s: %w", path, err)
-		case !short:
-			rd.note("%s:%d: longer than %d bytes, left out", path, n, longestLine)
-		case ended && len(buf) == 0:
-			return nil
-		default:
-			if err := rd.line(buf); err != nil && !whole {
-				rd.note("%s:%d: cut, left out", path, n)
-			} else if err != nil {
-				rd.note("%s:%d: damaged, left out: %v", path, n, err)
-			}
+		}
+		if err := rd.line(bytes.TrimSuffix(text, []byte("\n"))); err != nil && ended {
+			rd.note("%s:%d: cut, left out", path, n)
+		} else if err != nil {
+			rd.note("%s:%d: damaged, left out: %v", path, n, err)
 		}
 		if ended {
 			return nil
@@ -204,30 +194,10 @@ func (rd *reader) file(f *os.File) error {
 	}
 }
 
-// readLine appends a line to buf, without its end. whole reports whether it has an end, and
-// short whether it is not too long. A line that is too long is skipped.
-func readLine(in *bufio.Reader, buf []byte) (_ []byte, whole, short bool, err error) {
-	for short = true; ; {
-		var part []byte
-		part, err = in.ReadSlice('\n')
-		if short = short && len(buf)+len(part) <= longestLine; short {
-			buf = append(buf, part...)
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			break
-		}
-	}
-	buf, whole = bytes.CutSuffix(buf, []byte("\n"))
-	return buf, whole, short, err
-}
-
 // line adds a line to the ring, which no other goroutine has yet.
 func (rd *reader) line(text []byte) error {
 	if len(text) == 0 {
 		return nil // a cut line was ended
-	}
-	if values(text) > mostValues {
-		return errors.New("too many values")
 	}
 	var l line
 	if err := json.Unmarshal(text, &l); err != nil {
@@ -243,8 +213,8 @@ func (rd *reader) line(text []byte) error {
 	if rd.foreign {
 		return nil
 	}
-	if err := l.check(); err != nil {
-		return err
+	if slices.ContainsFunc(l.Workers, func(w WorkerRow) bool { return w.Tasks < 0 }) {
+		return errors.New("not a worker")
 	}
 	if l.Missed > 0 {
 		rd.note("%d terms after term %d were not written", l.Missed, rd.last.Number)
@@ -255,7 +225,6 @@ func (rd *reader) line(text []byte) error {
 		if rd.last = is; is.Compare(last) <= 0 && !rd.ring.restart && last.Number > 0 {
 			rd.note("term %d of epoch %d is after term %d of epoch %d: two processes wrote the log", is.Number, is.Epoch, last.Number, last.Epoch)
 		}
-		l.Term.bytes = len(text)
 		rd.ring.add(l.Term, l.Workers)
 	case l.Missed == 0 && l.Quiet == nil && l.Workers == nil:
 		return errors.New("not a line of a history log")
@@ -263,38 +232,6 @@ func (rd *reader) line(text []byte) error {
 		rd.ring.addRows(l.Workers)
 		if l.Quiet != nil {
 			rd.ring.quiet, rd.last = *l.Quiet, l.Quiet.Last
-		}
-	}
-	return nil
-}
-
-// values counts the commas outside of strings, which bound the values of a JSON text and so
-// the memory of its decoded form.
-func values(text []byte) (n int) {
-	for i, quoted := 0, false; i < len(text); i++ {
-		switch text[i] {
-		case '"':
-			quoted = !quoted
-		case '\\':
-			i++
-		case ',':
-			if !quoted {
-				n++
-			}
-		}
-	}
-	return n
-}
-
-// check checks the bounds of what the ring keeps for each term and for each worker.
-func (l *line) check() error {
-	if t := l.Term; t != nil && (len(t.Changes) > keptChanges || len(t.Events) > keptChanges ||
-		len(t.Waiting) > keptList || len(t.Paused) > keptList) {
-		return errors.New("too many values")
-	}
-	for i := range l.Workers {
-		if w := &l.Workers[i]; len(w.Name) > LongestText || w.Tasks < 0 {
-			return errors.New("not a worker")
 		}
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -78,18 +77,6 @@ func TestOpen_Damage(t *testing.T) {
 		"damaged lines": {
 			files: map[string]string{"log": header + term(1) + "{\n" + term(2) + "\x00\x00\n\n" + `{"term":{"stats":[]}}` + "\n" + term(3)},
 			terms: []uint64{1, 2, 3}, notes: []string{"log:3: damaged", "log:5: damaged", "log:7: damaged"},
-		},
-		"a line that is too long": {
-			files: map[string]string{"log": header + term(1) + strings.Repeat("x", history.LongestLine+1) + "\n" + term(2)},
-			terms: []uint64{1, 2}, notes: []string{"log:3: longer than"},
-		},
-		"a line with too many values": {
-			files: map[string]string{"log": header + `{"term":{"changes":[` + strings.Repeat("null,", 500_000) + "null]}}\n" + term(2)},
-			terms: []uint64{2}, notes: []string{"too many values"},
-		},
-		"a term with too many changes": {
-			files: map[string]string{"log": header + `{"term":{"changes":[` + strings.Repeat("null,", history.KeptChanges) + "null]}}\n" + term(2)},
-			terms: []uint64{2}, notes: []string{"too many values"},
 		},
 		"impossible workers": {
 			files: map[string]string{"log": header + `{"workers":[{"name":"w","tasks":-1}]}` + "\n" + term(2)},
@@ -238,30 +225,6 @@ func TestNew_Errors(t *testing.T) {
 	require.ErrorIs(t, err, orchestrator.ErrInvalid)
 	_, err = history.Open(dir)
 	require.Error(t, err)
-}
-
-// TestOpen_BoundedMemory opens a log that was made to need much memory.
-func TestOpen_BoundedMemory(t *testing.T) {
-	var file bytes.Buffer
-	file.WriteString(header)
-	for i := range 8 { // each is decoded to 10,000 changes of 200 bytes
-		file.WriteString(strings.TrimSuffix(term(i), "}}\n") + `,"changes":[` + strings.Repeat("null,", history.KeptChanges-1) + "null]}}\n")
-	}
-	for range 20 {
-		file.WriteString(strings.Repeat("x", 2*history.LongestLine/20))
-	}
-	path := write(t, map[string]string{"log": file.String()})
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	r, err := history.Open(path, history.WithTerms(1000), history.WithChanges(20_000))
-	require.NoError(t, err)
-	require.Len(t, numbers(r), 8)
-	require.Equal(t, 20_000, r.View().Counts().Changes)
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	require.Less(t, after.HeapAlloc, before.HeapAlloc+64<<20)
-	runtime.KeepAlive(r)
 }
 
 // FuzzOpen opens arbitrary files. What Open returns can be shown, within the bounds. A log

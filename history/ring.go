@@ -42,7 +42,6 @@ type Ring struct {
 	terms   []*Term   // the oldest first; the array may be shared with views
 	shared  bool      // a view shares the array
 	changes int       // and events, of terms
-	bytes   int       // of terms that were read
 	quiet   Quiet     // since the last of terms
 	written time.Time // the start of the last term that was put into the log
 	workers map[string]*series
@@ -271,7 +270,6 @@ func (r *Ring) add(t *Term, rows []WorkerRow) {
 	}
 	r.terms = append(r.terms, t)
 	r.changes += t.kept()
-	r.bytes += t.bytes
 	r.quiet = Quiet{}
 	for i := range rows {
 		r.addRow(t.seq, &rows[i])
@@ -320,9 +318,8 @@ func (r *Ring) addRow(seq uint64, row *WorkerRow) {
 // trim enforces the bounds.
 func (r *Ring) trim() {
 	over := 0
-	for len(r.terms)-over > r.cfg.terms || r.bytes > keptBytes && over < len(r.terms)-1 {
+	for len(r.terms)-over > r.cfg.terms {
 		r.changes -= r.terms[over].kept()
-		r.bytes -= r.terms[over].bytes
 		over++
 	}
 	if r.shared && (over > 0 || r.changes > r.cfg.changes) {
@@ -333,7 +330,7 @@ func (r *Ring) trim() {
 	for ; r.changes > r.cfg.changes && r.stripped < len(r.terms)-1; r.stripped++ {
 		t := r.terms[r.stripped]
 		r.changes -= t.kept()
-		r.terms[r.stripped] = t.shortened(0)
+		r.terms[r.stripped] = t.stripped()
 	}
 	for len(r.gone) > 0 && (len(r.gone) > keptGone || r.gone[0].seq < r.terms[0].seq) {
 		x := r.gone[0]

@@ -39,8 +39,7 @@ type Term struct {
 	// Quiet are the terms between the recorded one before and this one.
 	Quiet Quiet `json:"quiet_before,omitzero"`
 
-	seq   uint64 // counts the terms of the ring
-	bytes int    // of its line, if it was read
+	seq uint64 // counts the terms of the ring
 }
 
 // Quiet counts consecutive terms that did nothing and found the fleet as the term before.
@@ -83,21 +82,12 @@ type WorkerRow struct {
 // kept counts the changes and events that the term holds.
 func (t *Term) kept() int { return len(t.Changes) + len(t.Events) }
 
-// shortened returns the term with at most the first so many elements of each list.
-func (t *Term) shortened(most int) *Term {
+// stripped returns the term with only the numbers of its changes and of the rest.
+func (t *Term) stripped() *Term {
 	c := *t
-	c.Changes = shorten(c.Changes, most, &c.ChangesMore)
-	c.Events = shorten(c.Events, most, &c.EventsMore)
-	c.Waiting = shorten(c.Waiting, most, &c.WaitingMore)
-	c.Paused = shorten(c.Paused, most, &c.PausedMore)
+	c.Changes, c.ChangesMore = nil, c.ChangesMore+len(c.Changes)
+	c.Events, c.EventsMore = nil, c.EventsMore+len(c.Events)
+	c.Waiting, c.WaitingMore = nil, c.WaitingMore+len(c.Waiting)
+	c.Paused, c.PausedMore = nil, c.PausedMore+len(c.Paused)
 	return &c
-}
-
-// shorten returns the first elements of a list, and adds the number of others to more.
-func shorten[E any](list []E, most int, more *int) []E {
-	if len(list) <= most {
-		return list
-	}
-	*more += len(list) - most
-	return append([]E(nil), list[:most]...) // without the others, and nil if it is empty
 }
