@@ -19,9 +19,11 @@
 // not. A what-if page shows what the next term would do if workers drained, were lost, fell
 // silent or joined.
 //
-// Names of any type become text; see [WithNames]. Characters that are not printable are
-// escaped, such as \u202e, and text of more than 512 bytes is cut. Names with the same text
-// are counted, so that each can still be found.
+// Names of any type become text: a string as it is, a name with the method MarshalText by that,
+// and another one as fmt.Sprint prints it. Characters that are not printable are escaped, such
+// as \u202e, and text of more than 512 bytes is cut. Names with the same text are counted, so
+// that each can still be found. A what-if can add workers whose names are strings, have the
+// method UnmarshalText, or are read by fmt.Sscan.
 //
 // The API is at api/v1/, its types are in package [api], and its OpenAPI document is at
 // api/v1/openapi.json. Answers have an entity tag that changes when a term ends, so a client

@@ -34,9 +34,6 @@ type Source[W, T comparable] interface {
 // path with [http.StripPrefix]. Its methods are safe for concurrent use.
 type Handler[W, T comparable] struct {
 	options
-	workerName func(W) string
-	taskName   func(T) string
-	taskIsText bool                           // taskName returns the task
 	drain      func(context.Context, W) error // nil: read-only
 	undrain    func(context.Context, W) error
 	taskStates func(W) []TaskState[T] // nil: not known
@@ -67,28 +64,15 @@ type endpoint map[string]http.HandlerFunc
 // New returns a handler for names of types W and T. It answers that this process does not
 // lead until Lead is called. The error joins all problems with the options.
 func New[W, T comparable](opts ...Option) (*Handler[W, T], error) {
-	o, err := newOptions(opts)
-	errs := []error{err}
-	h := &Handler[W, T]{
-		options: o, crossOrigin: http.NewCrossOriginProtection(),
-		endpoints: make(map[string]endpoint), planning: make(chan struct{}, 1),
-	}
-	take := func(err error) { errs = append(errs, err) }
-	h.workerName, err = typed("WithNames", o.workerName, history.NameText[W])
-	take(err)
-	h.taskName, err = typed("WithNames", o.taskName, history.NameText[T])
-	take(err)
-	h.drain, err = typed[func(context.Context, W) error]("WithDrain", o.drain, nil)
-	take(err)
-	h.undrain, err = typed[func(context.Context, W) error]("WithDrain", o.undrain, nil)
-	take(err)
-	h.taskStates, err = typed[func(W) []TaskState[T]]("WithTaskStates", o.taskStates, nil)
-	take(err)
-	if err := errors.Join(errs...); err != nil {
+	h := &Handler[W, T]{crossOrigin: http.NewCrossOriginProtection(), endpoints: make(map[string]endpoint), planning: make(chan struct{}, 1)}
+	var errs [4]error
+	h.options, errs[0] = newOptions(opts)
+	h.drain, errs[1] = typed[func(context.Context, W) error]("WithDrain", h.options.drain)
+	h.undrain, errs[2] = typed[func(context.Context, W) error]("WithDrain", h.options.undrain)
+	h.taskStates, errs[3] = typed[func(W) []TaskState[T]]("WithTaskStates", h.options.taskStates)
+	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
-	_, h.taskIsText = any(h.taskName).(func(string) string)
-	h.taskIsText = h.taskIsText && o.taskName == nil
 	h.apiRoutes()
 	if err := h.pageRoutes(); err != nil {
 		return nil, err
@@ -104,11 +88,6 @@ func (h *Handler[W, T]) handle(method, path string, f http.HandlerFunc) {
 	h.endpoints[path][method] = f
 }
 
-// names returns how names become text.
-func (h *Handler[W, T]) names() history.Names[W, T] {
-	return history.Names[W, T]{Worker: h.workerName, Task: h.taskName}
-}
-
 // Lead makes the handler show the terms of source, because this process leads, and records
 // them in the history. A later call replaces the source, also in the history. After stop, the
 // handler answers that this process does not lead, unless Lead was called again. So it does
@@ -122,7 +101,7 @@ func (h *Handler[W, T]) Lead(source Source[W, T]) (stop func()) {
 	l := &lead[W, T]{Source: source}
 	h.recorded = l
 	h.lead.Store(l) // before the history has its terms
-	l.stopRecord = history.Record(h.history, source, h.names())
+	l.stopRecord = history.Record(h.history, source)
 	return func() {
 		h.leading.Lock()
 		defer h.leading.Unlock()

@@ -322,18 +322,17 @@ func TestNew_Errors(t *testing.T) {
 	none := func(context.Context, string) error { return nil }
 	_, err := dashboard.New[string, int](
 		nil, dashboard.WithToken(), dashboard.WithToken("short"), dashboard.WithAuthorize(nil), dashboard.WithLeader(nil),
-		dashboard.WithNames[string, int](nil, nil), dashboard.WithDrain[string](nil, nil), dashboard.WithHistory(nil),
+		dashboard.WithDrain[string](nil, nil), dashboard.WithHistory(nil),
 		dashboard.WithTaskStates[string, int](nil),
 	)
 	require.ErrorIs(t, err, orchestrator.ErrInvalid)
-	require.Len(t, strings.Split(err.Error(), "\n"), 9)
+	require.Len(t, strings.Split(err.Error(), "\n"), 8)
 	_, err = dashboard.New[int, string](
 		dashboard.WithDrain(none, none), dashboard.WithToken(token),
 		dashboard.WithAuthorize(func(*http.Request) dashboard.Access { return dashboard.ReadAccess }),
-		dashboard.WithNames(func(string) string { return "" }, func(int) string { return "" }),
 	)
 	require.ErrorIs(t, err, orchestrator.ErrInvalid)
-	for _, name := range []string{"WithDrain", "WithToken", "WithNames"} {
+	for _, name := range []string{"WithDrain", "WithToken"} {
 		require.ErrorContains(t, err, name)
 	}
 }

@@ -32,8 +32,6 @@ type options struct {
 	leader     func() string
 	tokens     [][sha256.Size]byte
 	authorize  func(*http.Request) Access
-	workerName any // func(W) string
-	taskName   any // func(T) string
 	drain      any // func(context.Context, W) error
 	undrain    any // the same
 	taskStates any // func(W) []TaskState[T]
@@ -69,21 +67,6 @@ func WithTitle(title string) Option {
 func WithLogger(l *slog.Logger) Option {
 	l = cmp.Or(l, slog.New(slog.DiscardHandler))
 	return set("WithLogger", l, func(o *options) { o.logger = l })
-}
-
-// WithNames sets how names become text. By default a name is text already, or is
-// marshaled by MarshalText if it has that method, or is printed as fmt.Sprint does. The
-// functions must be safe for concurrent use. Different names may have the same text. A what-if
-// can add workers whose names are strings, have the method UnmarshalText, or are read by
-// fmt.Sscan.
-func WithNames[W, T comparable](worker func(W) string, task func(T) string) Option {
-	return option(func(o *options) error {
-		if worker == nil || task == nil {
-			return invalid("WithNames: a function is nil")
-		}
-		o.workerName, o.taskName = worker, task
-		return nil
-	})
 }
 
 // WithHistory sets where [Handler.Lead] records the terms, such as a ring with a file. The
@@ -192,15 +175,12 @@ func newOptions(opts []Option) (options, error) {
 	return o, errors.Join(errs...)
 }
 
-// typed returns an option's function, or fallback if it was not given. The error says that
-// its types are not those of the handler's names.
-func typed[F any](name string, given any, fallback F) (F, error) {
-	if given == nil {
-		return fallback, nil
-	}
+// typed returns an option's function; nil if it was not given. The error says that its types
+// are not those of the handler's names.
+func typed[F any](name string, given any) (f F, err error) {
 	f, ok := given.(F)
-	if !ok {
-		return fallback, invalid("%s: is %T: must be %T", name, given, fallback)
+	if given != nil && !ok {
+		err = invalid("%s: is %T: must be %T", name, given, f)
 	}
-	return f, nil
+	return f, err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
+	"github.com/f8949c05/orchestrator/history"
 )
 
 // mostProblems bounds api.Status.Problems.
@@ -325,7 +326,7 @@ func (c *causes[W, T]) ofRuns() {
 		name := c.table.states[i].Name
 		for _, s := range c.h.taskStates(name) {
 			if s.State == "backoff" || s.State == "failed" || s.State == "failing" {
-				to := c.get(api.ProblemFailing, "run: "+pattern(printable(s.Err), c.workerText(name), c.taskText(s.Task)))
+				to := c.get(api.ProblemFailing, "run: "+pattern(printable(s.Err), history.NameText(name), history.NameText(s.Task)))
 				to.runs, to.workers[i] = true, true
 				to.addErr(printable(s.Err))
 				to.add(s.Task, 0)
@@ -348,7 +349,7 @@ func (c *causes[W, T]) movesPattern(p *orchestrator.Pause[W, T]) string {
 
 // errPattern returns the pattern of the error of a call.
 func (c *causes[W, T]) errPattern(err error, worker W, task T) string {
-	return pattern(errText(err), c.workerText(worker), c.taskText(task))
+	return pattern(errText(err), history.NameText(worker), history.NameText(task))
 }
 
 // pattern returns what an error has in common with those of other workers and tasks: the

@@ -27,28 +27,23 @@ func (v *termView[W, T]) makeTasks() *taskTable[T] {
 		t.expected++
 	}
 	t.unexpected = v.findUnexpected(t.expected)
-	counts := make(map[string]int)
-	if v.h.taskIsText { // two names share a text only if that of one differs from it
-		for task := range v.allTasks(t) {
-			if text := v.h.taskName(task.Name); printable(text) != text {
-				counts[printable(text)] = 0
-			}
+	counts := make(map[string]int) // by text, of those that several names may have
+	for task := range v.allTasks(t) {
+		// Two strings share a text only if that of one differs from it.
+		if text := history.NameText(task.Name); any(text) != any(task.Name) {
+			counts[text] = 0
 		}
-		if len(counts) == 0 {
-			return t
-		}
-	} else {
-		counts = make(map[string]int, t.expected)
+	}
+	if len(counts) == 0 {
+		return t
 	}
 	for task := range v.allTasks(t) {
-		text := v.taskText(task.Name)
-		n, shared := counts[text]
-		if v.h.taskIsText && !shared {
-			continue
-		}
-		counts[text] = n + 1
-		if n > 0 {
-			t.nths[task.Name] = n + 1
+		text := history.NameText(task.Name)
+		if n, ok := counts[text]; ok {
+			counts[text] = n + 1
+			if n > 0 {
+				t.nths[task.Name] = n + 1
+			}
 		}
 	}
 	return t
@@ -117,7 +112,7 @@ func (v *termView[W, T]) allTasks(t *taskTable[T]) iter.Seq[orchestrator.Task[T]
 
 // taskKey returns a task's place in a list.
 func (v *termView[W, T]) taskKey(task T) key {
-	return key{text: v.taskText(task), nth: max(v.tasks().nths[task], 1)}
+	return key{text: history.NameText(task), nth: max(v.tasks().nths[task], 1)}
 }
 
 // taskName returns a task's name.
@@ -187,7 +182,7 @@ func (v *view[W, T]) taskRows(tasks []keyed[orchestrator.Task[T]]) []api.Task {
 			row.Missing += w.Instances
 		}
 		if row.WaitingTotal++; row.WaitingTotal <= mostNames {
-			row.Waiting = append(row.Waiting, v.h.names().Waiting(w))
+			row.Waiting = append(row.Waiting, history.WaitingText(w))
 		}
 	}
 	return rows
@@ -198,7 +193,7 @@ func (v *view[W, T]) taskRows(tasks []keyed[orchestrator.Task[T]]) []api.Task {
 func (v *view[W, T]) findTask(text string, nth int) (task orchestrator.Task[T], ok bool) {
 	found := make(map[T]bool)
 	is := func(name T) bool {
-		if v.taskText(name) == text && !found[name] {
+		if history.NameText(name) == text && !found[name] {
 			found[name] = true
 		}
 		return len(found) == nth && found[name]
@@ -236,7 +231,7 @@ func (v *view[W, T]) task(q *query) (api.TaskDetail, *api.Error) {
 		Header: v.header(), Task: v.taskRows([]keyed[orchestrator.Task[T]]{{k, task}})[0], LongestGap: v.past.LongestGap(text),
 	}
 	for twin, nth := range v.tasks().nths {
-		if nth > out.Alike && v.taskText(twin) == text {
+		if nth > out.Alike && history.NameText(twin) == text {
 			out.Alike = nth
 		}
 	}

@@ -87,7 +87,7 @@ func (v *view[W, T]) progress() *api.Progress {
 	}
 	out := &api.Progress{Term: p.Term, Start: p.Start, Phase: p.Phase, Since: p.Since, Done: p.Done, Total: p.Total}
 	for _, name := range p.WaitingFor {
-		out.WaitingFor = append(out.WaitingFor, v.workerText(name))
+		out.WaitingFor = append(out.WaitingFor, history.NameText(name))
 	}
 	return out
 }
@@ -96,9 +96,6 @@ func (v *view[W, T]) progress() *api.Progress {
 func (v *view[W, T]) current() api.Current {
 	return api.Current{Header: v.header(), Tag: v.tag(), Progress: v.progress()}
 }
-
-func (v *termView[W, T]) workerText(name W) string { return printable(v.h.workerName(name)) }
-func (v *termView[W, T]) taskText(name T) string   { return printable(v.h.taskName(name)) }
 
 // errText returns the text of an error, or "".
 func errText(err error) string {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
+	"github.com/f8949c05/orchestrator/history"
 )
 
 // mostPlans bounds the plans that a view keeps.
@@ -134,21 +135,21 @@ func (v *view[W, T]) planned(p *orchestrator.Plan[W, T], limit, bytes int) api.W
 	out.Plan = api.Plan{
 		Stats: p.Stats, Changes: []api.Change{}, Waiting: []api.Waiting{}, Paused: []api.Pause{}, Workers: []orchestrator.WorkerPlan[string]{},
 	}
-	to, names := &out.Plan, v.h.names()
+	to := &out.Plan
 	for _, w := range order[:min(limit, len(order))] {
 		to.Workers = append(to.Workers, orchestrator.WorkerPlan[string]{
-			Name: v.workerText(w.Name), State: w.State, Late: w.Late, Draining: w.Draining, Quarantined: w.Quarantined,
+			Name: history.NameText(w.Name), State: w.State, Late: w.Late, Draining: w.Draining, Quarantined: w.Quarantined,
 			Before: w.Before, After: w.After,
 		})
 	}
 	for i := range p.Changes[:min(limit, len(p.Changes))] {
-		to.Changes = append(to.Changes, names.Change(&p.Changes[i]))
+		to.Changes = append(to.Changes, history.ChangeText(&p.Changes[i]))
 	}
 	for i := range p.Waiting[:min(limit, len(p.Waiting))] {
-		to.Waiting = append(to.Waiting, names.Waiting(&p.Waiting[i]))
+		to.Waiting = append(to.Waiting, history.WaitingText(&p.Waiting[i]))
 	}
 	for i := range p.Paused[:min(limit, len(p.Paused))] {
-		to.Paused = append(to.Paused, names.Pause(&p.Paused[i]))
+		to.Paused = append(to.Paused, history.PauseText(&p.Paused[i]))
 	}
 	to.Workers = to.Workers[:fit(to.Workers, bytes/4)]
 	to.Changes = to.Changes[:fit(to.Changes, bytes/4)]

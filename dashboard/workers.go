@@ -30,7 +30,7 @@ func (v *termView[W, T]) makeWorkers() *workerTable[W, T] {
 	quarantines := make(map[W]*api.Pause)
 	for i := range v.plan.Paused {
 		if p := &v.plan.Paused[i]; p.Kind == orchestrator.PauseWorker {
-			quarantines[p.Worker] = new(v.h.names().Pause(p))
+			quarantines[p.Worker] = new(history.PauseText(p))
 		}
 	}
 	t.states = slices.AppendSeq(make([]orchestrator.WorkerState[W, T], 0, n), v.snapshot.Workers())
@@ -39,7 +39,7 @@ func (v *termView[W, T]) makeWorkers() *workerTable[W, T] {
 		if v.plan.Stats.Observed { // it has not looked before
 			state.Since, state.SinceTerm = time.Time{}, 0
 		}
-		text := v.workerText(state.Name)
+		text := history.NameText(state.Name)
 		t.byText[text] = append(t.byText[text], i)
 		t.rows[i] = api.Worker{
 			Name:  key{text: text, nth: len(t.byText[text])}.name(),
@@ -171,7 +171,7 @@ func (v *view[W, T]) worker(q *query) (api.WorkerDetail, *api.Error) {
 	for j := range v.plan.Paused {
 		if p := &v.plan.Paused[j]; p.Worker == state.Name && p.Kind != orchestrator.PauseMoves {
 			if out.PausesTotal++; out.PausesTotal <= mostPauses {
-				out.Pauses = append(out.Pauses, v.h.names().Pause(p))
+				out.Pauses = append(out.Pauses, history.PauseText(p))
 			}
 		}
 	}

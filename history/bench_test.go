@@ -62,7 +62,7 @@ func BenchmarkRecord(b *testing.B) {
 			ring, err := New(opts...)
 			require.NoError(b, err)
 			b.Cleanup(func() { require.NoError(b, ring.Close()) })
-			return newRecorder(ring, Names[string, string]{})
+			return newRecorder[string, string](ring)
 		}
 		b.Run(fmt.Sprintf("starts/file=%t", file), func(b *testing.B) {
 			b.ReportAllocs()

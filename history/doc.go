@@ -4,7 +4,7 @@
 //	ring, err := history.New(history.WithFile("/var/lib/fleet/terms.log", 0, 0))
 //	…
 //	defer ring.Close()
-//	stop := history.Record(ring, o, history.Names[string, string]{})
+//	stop := history.Record(ring, o)
 //	defer stop()
 //
 // # What it keeps

@@ -66,7 +66,7 @@ func record(path string) error {
 	if err != nil {
 		return err
 	}
-	stop := history.Record(ring, o, history.Names[string, string]{})
+	stop := history.Record(ring, o)
 	defer stop()
 	return errors.Join(
 		o.AddWorker("w1"), o.AddWorker("w2"), o.AddTask("mail"), o.AddTask("orders"),

@@ -60,7 +60,7 @@ func (f *fleet) lead() {
 	var err error
 	f.Orchestrator, err = orchestrator.New(f, orchestrator.WithSeed(0), orchestrator.WithGracePeriod(2*time.Second), orchestrator.WithMaxLoss(1))
 	require.NoError(f.t, err)
-	history.Record(f.ring, f.Orchestrator, history.Names[string, string]{})
+	history.Record(f.ring, f.Orchestrator)
 }
 
 // terms runs terms, a second apart, and checks the number of tasks that are recorded.

@@ -16,47 +16,41 @@ import (
 // LongestText bounds a name or an error, in bytes.
 const LongestText = 512
 
-// Names converts names to text. A nil function is [NameText]. The results are made
-// [Printable]. Names with the same text cannot be told apart.
-type Names[W, T comparable] struct {
-	Worker func(W) string
-	Task   func(T) string
-}
-
-// NameText is the default of [Names]: the name if it is a string, the result of its
-// MarshalText if it has that and it succeeds, and otherwise that of fmt.Sprint.
+// NameText returns a name as text: the name if it is a string, the result of its
+// MarshalText if it has that and it succeeds, and otherwise that of fmt.Sprint, and each of
+// them as [Printable] returns it. Names with the same text cannot be told apart.
 func NameText[N comparable](name N) string {
 	if text, ok := any(name).(string); ok { // in a switch with the others it would be allocated
-		return text
+		return Printable(text)
 	}
 	if n, ok := any(name).(encoding.TextMarshaler); ok {
 		if b, err := n.MarshalText(); err == nil {
-			return string(b)
+			return Printable(string(b))
 		}
 	}
-	return fmt.Sprint(name)
+	return Printable(fmt.Sprint(name))
 }
 
-// Change returns a change with text for names and errors, and with its time in UTC.
-func (n Names[W, T]) Change(c *orchestrator.Change[W, T]) Change {
-	out := Change{Kind: c.Kind, Task: n.task(c.Task), Outcome: c.Outcome, Began: plain(c.Began), Took: c.Took, Gap: c.Gap, Err: errorOf(c.Err)}
+// ChangeText returns a change with text for names and errors, and with its time in UTC.
+func ChangeText[W, T comparable](c *orchestrator.Change[W, T]) Change {
+	out := Change{Kind: c.Kind, Task: NameText(c.Task), Outcome: c.Outcome, Began: plain(c.Began), Took: c.Took, Gap: c.Gap, Err: errorOf(c.Err)}
 	if c.Kind.Op != orchestrator.Start {
-		out.From = n.worker(c.From)
+		out.From = NameText(c.From)
 	}
 	if c.Kind.Op != orchestrator.Stop {
-		out.To = n.worker(c.To)
+		out.To = NameText(c.To)
 	}
 	if hasWas(c.Kind) {
-		out.Was = n.worker(c.Was)
+		out.Was = NameText(c.Was)
 	}
 	return out
 }
 
-// Waiting returns waiting instances with text for names.
-func (n Names[W, T]) Waiting(w *orchestrator.Waiting[W, T]) Waiting {
-	out := Waiting{Task: n.task(w.Task), Instances: w.Instances, Reason: w.Reason, Named: w.Named, Causes: causesOf(w.Causes)}
+// WaitingText returns waiting instances with text for names.
+func WaitingText[W, T comparable](w *orchestrator.Waiting[W, T]) Waiting {
+	out := Waiting{Task: NameText(w.Task), Instances: w.Instances, Reason: w.Reason, Named: w.Named, Causes: causesOf(w.Causes)}
 	if w.Named {
-		out.Worker = n.worker(w.Worker)
+		out.Worker = NameText(w.Worker)
 	}
 	return out
 }
@@ -74,26 +68,16 @@ func causesOf(c *orchestrator.Causes) *orchestrator.Causes {
 	return &out
 }
 
-// Pause returns a pause with text for names and errors.
-func (n Names[W, T]) Pause(p *orchestrator.Pause[W, T]) Pause {
+// PauseText returns a pause with text for names and errors.
+func PauseText[W, T comparable](p *orchestrator.Pause[W, T]) Pause {
 	out := Pause{Kind: p.Kind, Until: p.Until, Failures: p.Failures, Err: errorOf(p.Err)}
 	if p.Kind != orchestrator.PauseMoves {
-		out.Worker = n.worker(p.Worker)
+		out.Worker = NameText(p.Worker)
 		if p.Kind != orchestrator.PauseWorker {
-			out.Task = n.task(p.Task)
+			out.Task = NameText(p.Task)
 		}
 	}
 	return out
-}
-
-func (n Names[W, T]) worker(name W) string { return textOf(name, n.Worker) }
-func (n Names[W, T]) task(name T) string   { return textOf(name, n.Task) }
-
-func textOf[N comparable](name N, text func(N) string) string {
-	if text == nil {
-		text = NameText[N]
-	}
-	return Printable(text(name))
 }
 
 // errorOf returns an error that is only printable text, or nil.

@@ -18,8 +18,8 @@ type Source[W, T comparable] interface {
 //
 // A term in which nothing changed takes a step for each worker, and allocates nothing.
 // Another one also takes a step for each instance that waits, and for up to 10,000 changes.
-func Record[W, T comparable](r *Ring, s Source[W, T], names Names[W, T]) (stop func()) {
-	rec := newRecorder(r, names)
+func Record[W, T comparable](r *Ring, s Source[W, T]) (stop func()) {
+	rec := newRecorder[W, T](r)
 	stop = s.OnTerm(rec.observe)
 	if last := s.Last(); last != nil {
 		rec.observe(last)
@@ -29,8 +29,7 @@ func Record[W, T comparable](r *Ring, s Source[W, T], names Names[W, T]) (stop f
 
 // recorder turns the terms of a source into those of a ring.
 type recorder[W, T comparable] struct {
-	ring  *Ring
-	names Names[W, T]
+	ring *Ring
 
 	mu      sync.Mutex // guards the rest, and is held for a term
 	last    orchestrator.Term
@@ -51,11 +50,8 @@ type row[W comparable] struct {
 	known, hidden bool
 }
 
-func newRecorder[W, T comparable](r *Ring, names Names[W, T]) *recorder[W, T] {
-	return &recorder[W, T]{
-		ring: r, names: names,
-		waiting: make(map[orchestrator.Reason]int), paused: make(map[orchestrator.PauseKind]int),
-	}
+func newRecorder[W, T comparable](r *Ring) *recorder[W, T] {
+	return &recorder[W, T]{ring: r, waiting: make(map[orchestrator.Reason]int), paused: make(map[orchestrator.PauseKind]int)}
 }
 
 // observe records a term.
@@ -177,7 +173,7 @@ func (r *recorder[W, T]) updateMembers(workers []orchestrator.WorkerPlan[W]) (be
 	r.rows = make([]row[W], len(workers))
 	taken := make(map[string]bool, len(workers))
 	for i := range workers {
-		name := r.names.worker(workers[i].Name)
+		name := NameText(workers[i].Name)
 		r.rows[i] = row[W]{name: workers[i].Name, WorkerRow: WorkerRow{Name: name}, hidden: taken[name]}
 		if was := gone[name]; was != nil {
 			r.rows[i].WorkerRow, r.rows[i].known = *was, true
@@ -231,9 +227,9 @@ func (r *recorder[W, T]) term(p *orchestrator.Plan[W, T]) *Term {
 	if len(r.paused) > 0 {
 		t.PausedKinds = maps.Clone(r.paused)
 	}
-	t.Changes, t.ChangesMore = convert(p.Changes, keptChanges, r.names.Change)
-	t.Waiting, t.WaitingMore = convert(p.Waiting, keptList, r.names.Waiting)
-	t.Paused, t.PausedMore = convert(p.Paused, keptList, r.names.Pause)
+	t.Changes, t.ChangesMore = convert(p.Changes, keptChanges, ChangeText)
+	t.Waiting, t.WaitingMore = convert(p.Waiting, keptList, WaitingText)
+	t.Paused, t.PausedMore = convert(p.Paused, keptList, PauseText)
 	return t
 }
 

@@ -91,7 +91,7 @@ func TestRecord_LastTerm(t *testing.T) {
 		f.terms(1)
 		r, err := history.New()
 		require.NoError(t, err)
-		stop := history.Record(r, f.Orchestrator, history.Names[string, string]{})
+		stop := history.Record(r, f.Orchestrator)
 		require.Equal(t, 1, r.View().Counts().Terms)
 		require.NoError(t, f.AddTask("b"))
 		f.terms(1)
@@ -124,7 +124,7 @@ func TestD10_Names(t *testing.T) {
 	require.NoError(t, err)
 	r, err := history.New()
 	require.NoError(t, err)
-	defer history.Record(r, o, history.Names[name, int]{Task: func(n int) string { return fmt.Sprintf("<%d>", n) }})()
+	defer history.Record(r, o)()
 	for _, w := range []name{{"1", "w"}, {"2", "w"}, {"3", "bad"}} {
 		require.NoError(t, o.AddWorker(w))
 	}
@@ -133,7 +133,7 @@ func TestD10_Names(t *testing.T) {
 	v := r.View()
 	require.Equal(t, []int{1}, loads(v, "w"), "of the first")
 	require.Equal(t, []int{1}, loads(v, "{3 bad}"))
-	rows, _ := v.Repeated(history.Filter{Task: new("<9>")}, history.Position{}, 1)
+	rows, _ := v.Repeated(history.Filter{Task: new("9")}, history.Position{}, 1)
 	require.Equal(t, orchestrator.OutcomeDry, rows[0].Change.Outcome)
 }
 
@@ -148,7 +148,7 @@ func TestP12_CausesAreRecorded(t *testing.T) {
 		Task: "render", Instances: 2, Reason: orchestrator.ReasonNoPlace,
 		Causes: &orchestrator.Causes{Workers: 9, Lacking: []orchestrator.LabelCount{{Label: label, Workers: 7}}, NoRoom: 2},
 	}
-	waiting := history.Names[string, string]{}.Waiting(&given)
+	waiting := history.WaitingText(&given)
 	require.Equal(t, `of 9 open workers 7 lack "g\\u202epu", 2 have no room`, waiting.Causes.String())
 	require.Equal(t, label, given.Causes.Lacking[0].Label, "copied")
 	kind := orchestrator.ChangeKind{Op: orchestrator.Move, Reason: orchestrator.ReasonRequires}
@@ -189,7 +189,7 @@ func TestRing_Bounds(t *testing.T) {
 		require.NoError(t, err)
 		r, err := history.New()
 		require.NoError(t, err)
-		defer history.Record(r, o, history.Names[int, string]{})()
+		defer history.Record(r, o)()
 		require.NoError(t, o.NextTerm(t.Context()))
 		members := make([]orchestrator.Worker[int], many)
 		for i := range members {
