@@ -43,14 +43,8 @@ type frame struct {
 	// history.
 	HistorySince time.Time
 	Tag          string     // the entity tag of the page
-	Header       api.Header // of Content
+	Header       api.Header // of the term
 	Content      any        // what the template of the page needs
-}
-
-// set sets the header and the content, and returns err.
-func (f *frame) set(header api.Header, content any, err *api.Error) *api.Error {
-	f.Header, f.Content = header, content
-	return err
 }
 
 // Root returns the relative way to the root of the dashboard. It is empty unless the path has
@@ -132,8 +126,17 @@ type pageRoute[W, T comparable] struct {
 	path   string // without the first slash
 	params []string
 	rows   int // the most rows of a list
-	// show sets the header and the content of the frame.
+	// show sets the content of the frame.
 	show func(*view[W, T], *query, *frame) *api.Error
+}
+
+// showing returns a function that shows an answer of the API.
+func showing[W, T comparable, A any](get func(*view[W, T], *query) (A, *api.Error)) func(*view[W, T], *query, *frame) *api.Error {
+	return func(v *view[W, T], q *query, f *frame) *api.Error {
+		a, err := get(v, q)
+		f.Content = &a
+		return err
+	}
 }
 
 // pages returns the pages. The name of the template of each is its path,
@@ -143,35 +146,22 @@ func (h *Handler[W, T]) pages() []pageRoute[W, T] {
 		{path: "", show: func(v *view[W, T], _ *query, f *frame) *api.Error {
 			content := &overview{Status: v.status(), Fleet: v.workers().rows, Terms: v.lastTerms()}
 			content.cut()
-			return f.set(content.Header, content, nil)
+			f.Content = content
+			return nil
 		}},
-		{path: "workers", params: []string{"q", "state", "sort", "after", "asked"}, rows: 200, show: func(v *view[W, T], q *query, f *frame) *api.Error {
-			a, err := v.workerList(q)
-			return f.set(a.Header, &a, err)
-		}},
-		{path: "worker", params: []string{"name", "nth", "after", "asked"}, rows: 200, show: func(v *view[W, T], q *query, f *frame) *api.Error {
-			a, err := v.worker(q)
-			return f.set(a.Header, &a, err)
-		}},
-		{path: "tasks", params: []string{"q", "waiting", "after"}, rows: 50, show: func(v *view[W, T], q *query, f *frame) *api.Error {
-			a, err := v.taskList(q)
-			return f.set(a.Header, &a, err)
-		}},
-		{path: "task", params: []string{"name", "nth", "after"}, rows: 200, show: func(v *view[W, T], q *query, f *frame) *api.Error {
-			a, err := v.task(q)
-			return f.set(a.Header, &a, err)
-		}},
+		{path: "workers", params: []string{"q", "state", "sort", "after", "asked"}, rows: 200, show: showing((*view[W, T]).workerList)},
+		{path: "worker", params: []string{"name", "nth", "after", "asked"}, rows: 200, show: showing((*view[W, T]).worker)},
+		{path: "tasks", params: []string{"q", "waiting", "after"}, rows: 50, show: showing((*view[W, T]).taskList)},
+		{path: "task", params: []string{"name", "nth", "after"}, rows: 200, show: showing((*view[W, T]).task)},
 		{path: "terms", params: []string{"after"}, rows: 50, show: func(v *view[W, T], q *query, f *frame) *api.Error {
 			a, err := v.termList(q)
-			return f.set(a.Header, &termList{Terms: a, Plot: v.lastTerms()}, err)
+			f.Content = &termList{Terms: a, Plot: v.lastTerms()}
+			return err
 		}},
-		{path: "term", params: []string{"number", "epoch"}, rows: 200, show: func(v *view[W, T], q *query, f *frame) *api.Error {
-			a, err := v.term(q)
-			return f.set(a.Header, &a, err)
-		}},
+		{path: "term", params: []string{"number", "epoch"}, rows: 200, show: showing((*view[W, T]).term)},
 		{path: "what-if", params: []string{"drain", "undrain", "lose", "silence", "add"}, rows: 60, show: func(v *view[W, T], q *query, f *frame) *api.Error {
 			content := &hypothesis{}
-			f.Header, f.Content = v.header(), content
+			f.Content = content
 			if len(f.Query) == 0 {
 				return nil
 			}
@@ -184,8 +174,8 @@ func (h *Handler[W, T]) pages() []pageRoute[W, T] {
 			return err
 		}},
 		{path: "about", show: func(v *view[W, T], q *query, f *frame) *api.Error {
-			a := v.settings(q.access)
-			return f.set(a.Header, &a, nil)
+			f.Content = new(v.settings(q.access))
+			return nil
 		}},
 	}
 }
@@ -228,7 +218,7 @@ func (h *Handler[W, T]) servePage(w http.ResponseWriter, r *http.Request, p *pag
 		return
 	}
 	f := h.newFrame(r)
-	f.HistorySince = v.past.Counts().Since
+	f.Header, f.HistorySince = v.header(), v.past.Counts().Since
 	a := answer{status: http.StatusOK, tag: tagOf(v.tag(), f.Writable)}
 	if p.path == "" || v.snapshot == nil { // these pages show the term under way, and one that is overdue
 		a.tag = tagOf(v.tag(), f.Writable, v.progress(), v.overdue(time.Now()) != nil)
@@ -238,7 +228,7 @@ func (h *Handler[W, T]) servePage(w http.ResponseWriter, r *http.Request, p *pag
 		return
 	}
 	if v.snapshot == nil && p.path != "about" {
-		f.Header, f.Content = v.header(), v.progress()
+		f.Content = v.progress()
 		h.writePage(w, r, a, "waiting", f)
 		return
 	}
@@ -257,10 +247,10 @@ func (h *Handler[W, T]) servePage(w http.ResponseWriter, r *http.Request, p *pag
 	switch err = cmp.Or(q.err, err); {
 	case err == nil:
 	case p.path == "what-if": // which shows the error beside the form
-		f.Header, f.Content = v.header(), &hypothesis{Err: err}
+		f.Content = &hypothesis{Err: err}
 		a.status, a.tag = err.Status, ""
 	default:
-		f.Header, f.Content = v.header(), err
+		f.Content = err
 		h.writePage(w, r, answer{status: err.Status}, "error", f)
 		return
 	}
@@ -284,7 +274,7 @@ func (v *view[W, T]) lastTerms() []api.TermRow {
 		if len(rows) == timelineTerms {
 			break
 		}
-		rows = append(rows, api.TermRow{Stats: termStats(t), Quiet: quiet.Terms})
+		rows = append(rows, api.TermRow{Stats: t.Stats, Quiet: quiet.Terms})
 	}
 	return rows
 }

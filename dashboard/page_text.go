@@ -390,7 +390,7 @@ var (
 		orchestrator.ReasonHeld:          "may run on a worker that does not answer",
 		orchestrator.ReasonNeverAnswered: "a worker that has not answered since this leader started may run it",
 		orchestrator.ReasonNoWorker:      "no worker is open to new tasks",
-		orchestrator.ReasonNoOtherWorker: "every worker that could take it runs one already",
+		orchestrator.ReasonNoOtherWorker: "every worker that could take one already runs the task",
 		orchestrator.ReasonPaused:        "the workers that could take it failed to start it, or its stop failed",
 		orchestrator.ReasonPinned:        "pinned by a draining worker",
 		orchestrator.ReasonLate:          "its worker answered too late for the term",

@@ -35,9 +35,7 @@ func (v *view[W, T]) eventsOf(worker string, bytes int) (events []api.TermEvent,
 	events = []api.TermEvent{}
 	for t, e := range v.past.Events(worker) {
 		if total++; total <= someChanges {
-			event := api.TermEvent{Term: t.Stats.Term, Start: t.Stats.Start, WorkerEvent: *e}
-			event.Err = printable(event.Err)
-			events = append(events, event)
+			events = append(events, api.TermEvent{Term: t.Stats.Term, Start: t.Stats.Start, WorkerEvent: *e})
 		}
 	}
 	return events[:fit(events, bytes)], total
@@ -48,7 +46,6 @@ func repeated(rows []history.Repeated) []api.RepeatedChange {
 	out := make([]api.RepeatedChange, len(rows))
 	for i, row := range rows {
 		out[i] = api.RepeatedChange{Change: *row.Change, Term: row.At.Term, Times: row.Times}
-		out[i].Change.Err = textError(row.Change.Err)
 	}
 	return out
 }
@@ -119,7 +116,7 @@ func (v *view[W, T]) termList(q *query) (api.Terms, *api.Error) {
 		if more = len(out.Terms) == limit; more {
 			break
 		}
-		out.Terms = append(out.Terms, api.TermRow{Stats: termStats(t), Quiet: quiet.Terms})
+		out.Terms = append(out.Terms, api.TermRow{Stats: t.Stats, Quiet: quiet.Terms})
 	}
 	n := fit(out.Terms, q.bytes)
 	more = more || n < len(out.Terms)
@@ -130,13 +127,6 @@ func (v *view[W, T]) termList(q *query) (api.Terms, *api.Error) {
 		out.After = termText(out.Terms[n-1].Stats.Term)
 	}
 	return out, nil
-}
-
-// termStats returns the figures of a term with a printable error.
-func termStats(t *history.Term) orchestrator.TermStats {
-	stats := t.Stats
-	stats.Err = textError(stats.Err)
-	return stats
 }
 
 // term returns one term of the history: that with the number and, if it is given, the epoch.
@@ -152,20 +142,11 @@ func (v *view[W, T]) term(q *query) (api.TermDetail, *api.Error) {
 			"The history does not have this term: it did nothing, or it is too old, or another leader ran it.")
 	}
 	out := api.TermDetail{
-		Header: v.header(), TermRow: api.TermRow{Stats: termStats(t), Quiet: quiet.Terms},
-		Changes: []api.Change{}, ChangesTotal: len(t.Changes) + t.ChangesMore,
-		Events: []api.WorkerEvent{}, EventsTotal: len(t.Events) + t.EventsMore,
+		Header: v.header(), TermRow: api.TermRow{Stats: t.Stats, Quiet: quiet.Terms},
+		ChangesTotal: len(t.Changes) + t.ChangesMore, EventsTotal: len(t.Events) + t.EventsMore,
 	}
-	for _, c := range t.Changes[:min(limit, len(t.Changes))] {
-		c.Err = textError(c.Err)
-		out.Changes = append(out.Changes, c)
-	}
-	for _, e := range t.Events[:min(limit, len(t.Events))] {
-		e.Err = printable(e.Err)
-		out.Events = append(out.Events, e)
-	}
-	out.Changes = out.Changes[:fit(out.Changes, q.bytes/2)]
-	out.Events = out.Events[:fit(out.Events, q.bytes/4)]
+	out.Changes = append([]api.Change{}, t.Changes[:min(limit, fit(t.Changes, q.bytes/2))]...)
+	out.Events = append([]api.WorkerEvent{}, t.Events[:min(limit, fit(t.Events, q.bytes/4))]...)
 	return out, nil
 }
 

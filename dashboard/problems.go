@@ -448,7 +448,7 @@ func (c *causes[W, T]) text(from *cause[T], p *api.Problem) string {
 			return fmt.Sprintf("%s of %s %s on %s, %s: %s.", count(from.instances, "instance", "instances"), tasks, stay, workers, text, cmp.Or(from.rules, whyHeld))
 		}
 		return fmt.Sprintf("%s cannot be emptied. %s of %s %s there: %s.",
-			workers, count(from.instances, "instance", "instances"), tasks, pick(from.instances, "stays", "stay"), cmp.Or(from.rules, because(from.reason)))
+			workers, count(from.instances, "instance", "instances"), tasks, pick(from.instances, "stays", "stay"), cmp.Or(from.rules, whyWaiting[from.reason], string(from.reason)))
 	case api.ProblemDeferred:
 		if from.err == "" {
 			return fmt.Sprintf("%s: this leader may move none (WithMaxMoves).", count(from.instances, "move waits", "moves wait"))
@@ -483,7 +483,7 @@ func (c *causes[W, T]) unplaced(from *cause[T], workers, tasks string) string {
 	case "":
 		return fmt.Sprintf("%s would be started, but this leader only plans (WithDryRun).", what)
 	}
-	return fmt.Sprintf("%s %s no place: %s.", what, has, cmp.Or(from.rules, because(from.reason)))
+	return fmt.Sprintf("%s %s no place: %s.", what, has, cmp.Or(from.rules, whyWaiting[from.reason], string(from.reason)))
 }
 
 // breaks says of an instance that stays which rule it breaks.
@@ -503,19 +503,6 @@ func causesText[W, T comparable](w *orchestrator.Waiting[W, T]) string {
 		return ""
 	}
 	return printable(w.Causes.String())
-}
-
-// because returns a reason of waiting as a clause.
-func because(r orchestrator.Reason) string {
-	switch r {
-	case orchestrator.ReasonNoWorker:
-		return "no worker is open to new tasks"
-	case orchestrator.ReasonNoOtherWorker:
-		return "every worker that could take one already runs the task"
-	case orchestrator.ReasonNoPlace:
-		return "labels, zones or limits leave none"
-	}
-	return string(r)
 }
 
 func failing[T comparable](from *cause[T], p *api.Problem, tasks, workers, why string) string {

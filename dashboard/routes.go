@@ -30,33 +30,25 @@ func (h *Handler[W, T]) routes() []route[W, T] {
 	return []route[W, T]{
 		{name: "status", fresh: true, get: func(v *view[W, T], _ *query) (any, *api.Error) { return v.status(), nil }},
 		{name: "progress", fresh: true, get: func(v *view[W, T], _ *query) (any, *api.Error) { return v.current(), nil }},
-		{name: "workers", params: rows("q", "state", "sort"), get: func(v *view[W, T], q *query) (any, *api.Error) { return orError(v.workerList(q)) }},
-		{name: "worker", params: rows("name", "nth"), get: func(v *view[W, T], q *query) (any, *api.Error) { return orError(v.worker(q)) }},
-		{name: "tasks", params: rows("q", "waiting"), get: func(v *view[W, T], q *query) (any, *api.Error) { return orError(v.taskList(q)) }},
-		{name: "task", params: rows("name", "nth"), get: func(v *view[W, T], q *query) (any, *api.Error) { return orError(v.task(q)) }},
-		{name: "terms", params: rows(), get: func(v *view[W, T], q *query) (any, *api.Error) { return orError(v.termList(q)) }},
+		{name: "workers", params: rows("q", "state", "sort"), get: func(v *view[W, T], q *query) (any, *api.Error) { return v.workerList(q) }},
+		{name: "worker", params: rows("name", "nth"), get: func(v *view[W, T], q *query) (any, *api.Error) { return v.worker(q) }},
+		{name: "tasks", params: rows("q", "waiting"), get: func(v *view[W, T], q *query) (any, *api.Error) { return v.taskList(q) }},
+		{name: "task", params: rows("name", "nth"), get: func(v *view[W, T], q *query) (any, *api.Error) { return v.task(q) }},
+		{name: "terms", params: rows(), get: func(v *view[W, T], q *query) (any, *api.Error) { return v.termList(q) }},
 		{
 			name: "term", params: []string{"number", "epoch", "limit"},
-			get: func(v *view[W, T], q *query) (any, *api.Error) { return orError(v.term(q)) },
+			get: func(v *view[W, T], q *query) (any, *api.Error) { return v.term(q) },
 		},
 		{
 			name: "changes", params: rows("task", "worker", "reason", "outcome", "since"),
-			get: func(v *view[W, T], q *query) (any, *api.Error) { return orError(v.changeList(q)) },
+			get: func(v *view[W, T], q *query) (any, *api.Error) { return v.changeList(q) },
 		},
 		{name: "settings", fresh: true, get: func(v *view[W, T], q *query) (any, *api.Error) { return v.settings(q.access), nil }},
 		{
 			name: "what-if", params: []string{"drain", "undrain", "silence", "lose", "add", "limit"}, fresh: true,
-			get: func(v *view[W, T], q *query) (any, *api.Error) { return orError(v.whatIf(q)) },
+			get: func(v *view[W, T], q *query) (any, *api.Error) { return v.whatIf(q) },
 		},
 	}
-}
-
-// orError returns an answer, or only the error.
-func orError[V any](value V, err *api.Error) (any, *api.Error) {
-	if err != nil {
-		return nil, err
-	}
-	return value, nil
 }
 
 // apiRoutes adds the routes of the API.

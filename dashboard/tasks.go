@@ -156,7 +156,7 @@ func (v *view[W, T]) taskRows(tasks []keyed[orchestrator.Task[T]]) []api.Task {
 	for i, t := range tasks {
 		rows[i] = api.Task{
 			Name: t.name(), Instances: t.row.Instances, Workers: []api.Name{},
-			Requires: shownLabels(t.row.Requires), MaxPerZone: t.row.MaxPerZone, Weight: t.row.Weight,
+			Requires: t.row.Requires, MaxPerZone: t.row.MaxPerZone, Weight: t.row.Weight,
 		}
 		byName[t.row.Name] = &rows[i]
 	}
@@ -251,7 +251,7 @@ func (v *view[W, T]) task(q *query) (api.TaskDetail, *api.Error) {
 	for _, selected := range p.selected() {
 		why := &explanation.Workers[selected.row]
 		reasons = append(reasons, api.WorkerReason{
-			Worker: selected.name(), Has: why.Has, Reason: why.Reason, Until: why.Until, Failure: printable(why.Failure), Label: printable(why.Label),
+			Worker: selected.name(), Has: why.Has, Reason: why.Reason, Until: why.Until, Failure: printable(why.Failure), Label: why.Label,
 		})
 	}
 	out.Reasons, out.ReasonsPage = page(p, p.matching, reasons)

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -103,12 +102,4 @@ func errText(err error) string {
 		return ""
 	}
 	return printable(err.Error())
-}
-
-// textError returns an error with the printable text of another, or nil.
-func textError(err error) error {
-	if err == nil {
-		return nil
-	}
-	return errors.New(errText(err))
 }

@@ -45,30 +45,10 @@ func (v *termView[W, T]) makeWorkers() *workerTable[W, T] {
 			Name:  key{text: text, nth: len(t.byText[text])}.name(),
 			State: state.State, Late: v.plan.Workers[i].Late, Draining: state.Draining, Quarantined: state.Quarantined,
 			Stuck: errors.Is(state.Err, orchestrator.ErrStuck), Quarantine: quarantines[state.Name], Since: state.Since, SinceTerm: state.SinceTerm, Err: errText(state.Err),
-			LastAnswer: state.LastAnswer, ListTook: state.ListTook, Tasks: len(state.Tasks), Settings: shownSettings(state.Settings), Weight: state.Weight, Level: state.Level,
+			LastAnswer: state.LastAnswer, ListTook: state.ListTook, Tasks: len(state.Tasks), Settings: state.Settings, Weight: state.Weight, Level: state.Level,
 		}
 	}
 	return t
-}
-
-// shownSettings returns settings with texts that are safe to show.
-func shownSettings(s orchestrator.WorkerSettings) orchestrator.WorkerSettings {
-	s.Zone, s.Labels = printable(s.Zone), shownLabels(s.Labels)
-	return s
-}
-
-// shownLabels returns labels that are safe to show. It copies them only if one is not.
-func shownLabels(labels []string) []string {
-	copied := false
-	for i, label := range labels {
-		if text := printable(label); text != label {
-			if !copied {
-				labels, copied = slices.Clone(labels), true
-			}
-			labels[i] = text
-		}
-	}
-	return labels
 }
 
 // find returns the index of a worker, or -1. The first of a text may be one with its place.

@@ -6,7 +6,6 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
-	"slices"
 	"unicode"
 	"unicode/utf8"
 
@@ -48,24 +47,11 @@ func ChangeText[W, T comparable](c *orchestrator.Change[W, T]) Change {
 
 // WaitingText returns waiting instances with text for names.
 func WaitingText[W, T comparable](w *orchestrator.Waiting[W, T]) Waiting {
-	out := Waiting{Task: NameText(w.Task), Instances: w.Instances, Reason: w.Reason, Named: w.Named, Causes: causesOf(w.Causes)}
+	out := Waiting{Task: NameText(w.Task), Instances: w.Instances, Reason: w.Reason, Named: w.Named, Causes: w.Causes}
 	if w.Named {
 		out.Worker = NameText(w.Worker)
 	}
 	return out
-}
-
-// causesOf returns a copy of causes, with labels that are safe to show.
-func causesOf(c *orchestrator.Causes) *orchestrator.Causes {
-	if c == nil {
-		return nil
-	}
-	out := *c
-	out.Lacking = slices.Clone(c.Lacking)
-	for i := range out.Lacking {
-		out.Lacking[i].Label = Printable(out.Lacking[i].Label)
-	}
-	return &out
 }
 
 // PauseText returns a pause with text for names and errors.
