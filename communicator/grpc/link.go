@@ -36,8 +36,7 @@ type link struct {
 	mu     sync.Mutex
 	conn   *grpc.ClientConn // nil: not needed yet
 	closed bool
-	calls  int           // under way
-	idle   chan struct{} // closed when calls next becomes 0; nil: nothing waits
+	calls  sync.WaitGroup // those under way; none begins once closed is true
 }
 
 func (c *Communicator) newLink(w WorkerID, address string) *link {
@@ -66,16 +65,15 @@ func (l *link) close(timeout time.Duration) {
 	l.mu.Lock()
 	conn := l.conn
 	l.conn, l.closed = nil, true
-	idle := make(chan struct{})
-	if l.calls == 0 {
-		close(idle)
-	} else {
-		l.idle = idle
-	}
 	l.mu.Unlock()
 	if conn == nil {
 		return
 	}
+	idle := make(chan struct{})
+	go func() {
+		l.calls.Wait()
+		close(idle)
+	}()
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
@@ -83,23 +81,13 @@ func (l *link) close(timeout time.Duration) {
 	case <-timer.C:
 	}
 	_ = conn.Close() // an error changes nothing
-}
-
-// ended records that a call has ended.
-func (l *link) ended() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.calls--
-	if l.calls == 0 && l.idle != nil {
-		close(l.idle)
-		l.idle = nil
-	}
+	<-idle
 }
 
 // connection returns a connection on which a call either gets through or fails
 // immediately. A connection that has failed is replaced. gRPC would pause before it
 // retries, and fail every call until then, even if the worker is back. The call counts
-// until the caller calls ended, which it must do if there is no error.
+// until the caller calls l.calls.Done, which it must do if there is no error.
 func (l *link) connection() (*grpc.ClientConn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +96,7 @@ func (l *link) connection() (*grpc.ClientConn, error) {
 	}
 	if l.conn != nil {
 		if l.conn.GetState() != connectivity.TransientFailure {
-			l.calls++
+			l.calls.Add(1)
 			return l.conn, nil
 		}
 		_ = l.conn.Close() // no call is on it
@@ -121,7 +109,7 @@ func (l *link) connection() (*grpc.ClientConn, error) {
 		return nil, err
 	}
 	l.conn = conn
-	l.calls++
+	l.calls.Add(1)
 	return conn, nil
 }
 
@@ -132,7 +120,7 @@ func (l *link) call(ctx context.Context, method string, request proto.Message, r
 	if err != nil {
 		return false, err
 	}
-	defer l.ended()
+	defer l.calls.Done()
 	// gRPC sets to when it hands the call to a transport.
 	var to peer.Peer
 	err = conn.Invoke(ctx, method, request, reply, grpc.ForceCodecV2(wire.ResponseCodec{}), grpc.Peer(&to))

@@ -62,18 +62,10 @@ type Runner struct {
 	config Config
 	closed bool // the worker
 
-	mu    sync.Mutex
-	state state
+	mu      sync.Mutex // guards the fields below
+	ran     bool       // it runs, or has run
+	closing bool       // Close was called; it does not run later
 }
-
-type state uint8
-
-const (
-	idle     state = iota // not run and not closed
-	running               // running, or has run
-	draining              // as running, and drain is closed
-	unused                // closed before it ran; it never runs
-)
 
 // errEarly reports that a member left before it was drained.
 var errEarly = errors.New("stopped before everything had moved")
@@ -107,10 +99,10 @@ func (r *Runner) Run(ctx context.Context, serve func(ctx context.Context) error)
 func (r *Runner) begin() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.state != idle {
+	if r.ran || r.closing {
 		return false
 	}
-	r.state = running
+	r.ran = true
 	return true
 }
 
@@ -146,14 +138,11 @@ func (r *Runner) close(ctx context.Context) error {
 func (r *Runner) startDrain() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch r.state {
-	case idle:
-		r.state = unused
-	case running:
-		r.state = draining
+	if r.ran && !r.closing {
 		close(r.drain)
 	}
-	return r.state == draining
+	r.closing = true
+	return r.ran
 }
 
 // leaveNow makes the member leave. Only the first cause counts. It first logs the number

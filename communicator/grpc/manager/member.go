@@ -223,28 +223,19 @@ func (c *callCounter) count(ctx context.Context, req any, _ *grpc.UnaryServerInf
 	return resp, err
 }
 
-// none returns a channel that is closed as soon as no call counts.
-func (c *callCounter) none() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ended == nil {
-		c.ended = make(chan struct{})
-	}
-	ended := c.ended
-	if c.n == 0 {
-		close(c.ended)
-		c.ended = nil
-	}
-	return ended
-}
-
 // awaitNone waits until no call counts, for at most peer.Grace. The server continues
 // to serve.
 func (c *callCounter) awaitNone() {
-	timer := time.NewTimer(peer.Grace)
-	defer timer.Stop()
+	c.mu.Lock()
+	ended := make(chan struct{})
+	if c.n == 0 {
+		close(ended)
+	} else {
+		c.ended = ended
+	}
+	c.mu.Unlock()
 	select {
-	case <-c.none():
-	case <-timer.C:
+	case <-ended:
+	case <-time.After(peer.Grace):
 	}
 }

@@ -51,8 +51,8 @@ func readCredentials(cert, key, ca string, identities func(*x509.Certificate) []
 		identities = alternativeNames
 	}
 	c := &Credentials{cert: cert, key: key, ca: ca, identities: identities}
-	if err := c.named(); err != nil {
-		return nil, fmt.Errorf("load credentials: %w", err)
+	if cert == "" || key == "" || ca == "" {
+		return nil, fmt.Errorf("load credentials: %w: a file name is empty: certificate %q, key %q, authorities %q", orchestrator.ErrInvalid, cert, key, ca)
 	}
 	m, err := c.load(nil)
 	if err != nil {
@@ -129,19 +129,6 @@ func (c *Credentials) load(last *material) (*material, error) {
 	}
 	m.setValidity(time.Now())
 	return &m, nil
-}
-
-// named returns an error if a file name is empty.
-func (c *Credentials) named() error {
-	var problems []error
-	for _, file := range []struct{ of, name string }{
-		{"certificate", c.cert}, {"key", c.key}, {"authorities", c.ca},
-	} {
-		if file.name == "" {
-			problems = append(problems, fmt.Errorf("%w: file name of %s is empty", orchestrator.ErrInvalid, file.of))
-		}
-	}
-	return errors.Join(problems...)
 }
 
 func (c *Credentials) read() (files [3][]byte, err error) {
