@@ -100,21 +100,13 @@ func newTemplates() (map[string]*template.Template, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := web.ReadDir("web")
-	if err != nil {
-		return nil, err
-	}
 	templates := make(map[string]*template.Template)
-	for _, file := range files {
-		name, isPage := strings.CutSuffix(file.Name(), ".html")
-		if !isPage || name == "layout" || name == "parts" {
-			continue
-		}
+	for name := range strings.FieldsSeq("about error overview task tasks term terms waiting what-if worker workers") {
 		one, err := shared.Clone()
 		if err != nil {
 			return nil, err
 		}
-		if templates[name], err = one.ParseFS(web, "web/"+file.Name()); err != nil {
+		if templates[name], err = one.ParseFS(web, "web/"+name+".html"); err != nil {
 			return nil, err
 		}
 	}

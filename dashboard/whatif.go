@@ -132,9 +132,7 @@ func (v *view[W, T]) planned(p *orchestrator.Plan[W, T], limit, bytes int) api.W
 		order[i] = &p.Workers[i]
 	}
 	slices.SortStableFunc(order, func(a, b *orchestrator.WorkerPlan[W]) int { return cmp.Compare(change(b), change(a)) })
-	out.Plan = api.Plan{
-		Stats: p.Stats, Changes: []api.Change{}, Waiting: []api.Waiting{}, Paused: []api.Pause{}, Workers: []orchestrator.WorkerPlan[string]{},
-	}
+	out.Plan = api.Plan{Stats: p.Stats, Workers: []orchestrator.WorkerPlan[string]{}}
 	to := &out.Plan
 	for _, w := range order[:min(limit, len(order))] {
 		to.Workers = append(to.Workers, orchestrator.WorkerPlan[string]{
@@ -142,20 +140,21 @@ func (v *view[W, T]) planned(p *orchestrator.Plan[W, T], limit, bytes int) api.W
 			Before: w.Before, After: w.After,
 		})
 	}
-	for i := range p.Changes[:min(limit, len(p.Changes))] {
-		to.Changes = append(to.Changes, history.ChangeText(&p.Changes[i]))
-	}
-	for i := range p.Waiting[:min(limit, len(p.Waiting))] {
-		to.Waiting = append(to.Waiting, history.WaitingText(&p.Waiting[i]))
-	}
-	for i := range p.Paused[:min(limit, len(p.Paused))] {
-		to.Paused = append(to.Paused, history.PauseText(&p.Paused[i]))
-	}
 	to.Workers = to.Workers[:fit(to.Workers, bytes/4)]
-	to.Changes = to.Changes[:fit(to.Changes, bytes/4)]
-	to.Waiting = to.Waiting[:fit(to.Waiting, bytes/4)]
-	to.Paused = to.Paused[:fit(to.Paused, bytes/4)]
+	to.Changes = someText(p.Changes, limit, bytes/4, history.ChangeText)
+	to.Waiting = someText(p.Waiting, limit, bytes/4, history.WaitingText)
+	to.Paused = someText(p.Paused, limit, bytes/4, history.PauseText)
 	return out
+}
+
+// someText returns the first of some values with text for names: at most limit, and as many as
+// fit into a number of bytes.
+func someText[From, To any](all []From, limit, bytes int, text func(*From) To) []To {
+	some := make([]To, min(limit, len(all)))
+	for i := range some {
+		some[i] = text(&all[i])
+	}
+	return some[:fit(some, bytes)]
 }
 
 // verdict returns in one sentence what follows from a plan.

@@ -10,7 +10,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"sync/atomic"
@@ -64,7 +63,7 @@ func readCredentials(cert, key, ca string, identities func(*x509.Certificate) []
 
 // material is the content of the files.
 type material struct {
-	files       [3][]byte
+	files       [3]string
 	certificate tls.Certificate
 	issuers     []*x509.Certificate
 	authorities *x509.CertPool // pool of issuers
@@ -104,7 +103,7 @@ func (c *Credentials) load(last *material) (*material, error) {
 	if err != nil {
 		return nil, err
 	}
-	if last != nil && same(files, last.files) {
+	if last != nil && files == last.files {
 		return last, nil
 	}
 	// A read during a replacement may return parts of different files that look valid.
@@ -113,14 +112,14 @@ func (c *Credentials) load(last *material) (*material, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !same(files, again) {
+	if files != again {
 		return nil, errors.New("load credentials: files are being replaced")
 	}
 	m := material{files: files}
-	if m.certificate, err = tls.X509KeyPair(m.files[0], m.files[1]); err != nil {
+	if m.certificate, err = tls.X509KeyPair([]byte(files[0]), []byte(files[1])); err != nil {
 		return nil, fmt.Errorf("load credentials from %s and %s: %w", c.cert, c.key, err)
 	}
-	if m.issuers, err = parseAuthorities(m.files[2]); err != nil {
+	if m.issuers, err = parseAuthorities([]byte(files[2])); err != nil {
 		return nil, fmt.Errorf("load credentials: authorities in %s: %w", c.ca, err)
 	}
 	m.authorities = x509.NewCertPool()
@@ -131,47 +130,22 @@ func (c *Credentials) load(last *material) (*material, error) {
 	return &m, nil
 }
 
-func (c *Credentials) read() (files [3][]byte, err error) {
-	for i, name := range []string{c.cert, c.key, c.ca} {
-		if files[i], err = readBounded(name); err != nil {
-			return files, fmt.Errorf("load credentials: %w", err)
-		}
-	}
-	return files, nil
-}
-
-func same(a, b [3][]byte) bool {
-	return bytes.Equal(a[0], b[0]) && bytes.Equal(a[1], b[1]) && bytes.Equal(a[2], b[2])
-}
-
 // maxFile is the maximum size of a file in bytes: enough for every authority of the
 // web.
 const maxFile = 1 << 20
 
-// readBounded reads a file with one call, so that the content is consistent as far
-// as the file system guarantees it.
-func readBounded(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
+func (c *Credentials) read() (files [3]string, err error) {
+	for i, name := range []string{c.cert, c.key, c.ca} {
+		content, err := os.ReadFile(name)
+		if err == nil && len(content) > maxFile {
+			err = fmt.Errorf("%s has more than %d bytes", name, maxFile)
+		}
+		if err != nil {
+			return files, fmt.Errorf("load credentials: %w", err)
+		}
+		files[i] = string(content)
 	}
-	defer func() { _ = f.Close() }() // opened for reading only
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > maxFile {
-		return nil, fmt.Errorf("%s has more than %d bytes", name, maxFile)
-	}
-	content := make([]byte, info.Size()+1)
-	n, err := io.ReadFull(f, content)
-	switch {
-	case err == nil:
-		return nil, fmt.Errorf("%s is being written", name)
-	case n > 0 && !errors.Is(err, io.ErrUnexpectedEOF), n == 0 && !errors.Is(err, io.EOF):
-		return nil, err
-	}
-	return content[:n], nil
+	return files, nil
 }
 
 // parseAuthorities parses all certificates of a PEM file. It is stricter than
@@ -219,21 +193,12 @@ func (c *Credentials) ValidUntil() time.Time {
 // setValidity determines until when the certificate is valid, and when to warn. If
 // no authority accepts the certificate, its own validity counts.
 func (m *material) setValidity(now time.Time) {
-	leaf, between := m.certificate.Leaf, x509.NewCertPool()
-	if chain, err := parseAll(m.certificate.Certificate); err == nil {
-		for _, certificate := range chain[1:] {
-			between.AddCert(certificate)
-		}
-	}
+	leaf := m.certificate.Leaf
 	m.until = leaf.NotAfter
-	chains, err := leaf.Verify(x509.VerifyOptions{
-		Roots:         m.authorities,
-		Intermediates: between,
-		CurrentTime:   now,
-		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
-	})
-	if err == nil {
-		m.until = expiry(chains)
+	if chain, err := parseAll(m.certificate.Certificate); err == nil {
+		if chains, err := m.chainsOf(chain, x509.ExtKeyUsageAny, now); err == nil {
+			m.until = expiry(chains)
+		}
 	}
 	m.due.Store(m.until.Add(-leaf.NotAfter.Sub(leaf.NotBefore) / 10).UnixNano())
 }

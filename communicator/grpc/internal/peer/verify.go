@@ -24,16 +24,8 @@ func (c *Credentials) verify(m *material, chain []*x509.Certificate, usage x509.
 	if len(chain) == 0 {
 		return nil, time.Time{}, fmt.Errorf("%w: none presented", ErrCertificate)
 	}
-	leaf, between := chain[0], x509.NewCertPool()
-	for _, certificate := range chain[1:] {
-		between.AddCert(certificate)
-	}
-	chains, err := leaf.Verify(x509.VerifyOptions{
-		Roots:         m.authorities,
-		Intermediates: between,
-		CurrentTime:   now,
-		KeyUsages:     []x509.ExtKeyUsage{usage},
-	})
+	leaf := chain[0]
+	chains, err := m.chainsOf(chain, usage, now)
 	if err != nil {
 		text := fmt.Sprintf("%v: %s (%s)", ErrCertificate, describe(leaf, usage, now, err), identity.Clip(err.Error()))
 		return nil, time.Time{}, &Error{Text: text, Causes: []error{ErrCertificate, err}}
@@ -44,6 +36,18 @@ func (c *Credentials) verify(m *material, chain []*x509.Certificate, usage x509.
 			ErrCertificate, subject(leaf), identity.ManagerURI, identity.WorkerURI("NAME"))
 	}
 	return principals, expiry(chains), nil
+}
+
+// chainsOf returns the chains from a certificate, the first of those that were presented, to
+// an authority.
+func (m *material) chainsOf(presented []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) ([][]*x509.Certificate, error) {
+	between := x509.NewCertPool()
+	for _, certificate := range presented[1:] {
+		between.AddCert(certificate)
+	}
+	return presented[0].Verify(x509.VerifyOptions{
+		Roots: m.authorities, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage},
+	})
 }
 
 // verifyServer returns when a chain that identifies a principal expires.
