@@ -82,7 +82,7 @@ func TestWatch_BeforeRun(t *testing.T) {
 		go func() { done <- r.Run(ctx) }()
 		d := <-got
 		stop()
-		<-done
+		require.NoError(t, <-done)
 		require.Less(t, d, 2*time.Second)
 	})
 }
