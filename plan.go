@@ -512,7 +512,7 @@ func (p Plan[W, T]) String() string {
 	return b.String()
 }
 
-// cell returns the text of a value, or "-" if there is none.
+// cell returns the text of a value, or "-" without one.
 func cell(is bool, value any) string {
 	if !is {
 		return "-"

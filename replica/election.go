@@ -293,7 +293,7 @@ func (o *observer) observe(v *View, all bool, began, received time.Time) {
 	}
 }
 
-// forget drops who has no record in a full View. An earlier View may have shown the removal, and
+// forget drops the members without a record in a full View. An earlier View may have shown the removal, and
 // none shows it again.
 func (o *observer) forget(members []Member) {
 	was := o.seen

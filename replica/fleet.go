@@ -87,8 +87,8 @@ func (r *Replica) Watch(ctx context.Context) iter.Seq[Change] {
 // Last returns the last term, for dashboards: that of the orchestrator if the replica leads, and
 // otherwise one that only looks ([orchestrator.TermStats].Observed), which a replica runs at its
 // interval for ten seconds after a call, while the table can be read. Last waits for the first
-// one, at most a second, and not again for ten seconds if that was in vain. It returns nil if there
-// is none.
+// one, at most a second, and not again for ten seconds if that was in vain. Without a
+// term it returns nil.
 func (r *Replica) Last() *orchestrator.Snapshot[WorkerID, string] {
 	r.fleet.ask(&r.fleet.why, r.wake)
 	if o := r.present(); o != nil {

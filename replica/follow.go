@@ -98,7 +98,7 @@ func (l *loop) see(v *View, now time.Time) {
 	}
 }
 
-// beginLooking begins terms that only look. There are none while the table cannot be read.
+// beginLooking begins terms that only look. They pause while the table cannot be read.
 func (l *loop) beginLooking(ctx context.Context) {
 	w, r := l.follows, l.r
 	if w.o == nil {

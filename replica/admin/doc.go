@@ -19,5 +19,5 @@
 //
 // The dashboard answers only requests from the same machine, such as those of kubectl
 // port-forward, unless an option allows others: dashboard.WithToken or dashboard.WithAuthorize.
-// Probes and metrics answer everybody.
+// Probes and metrics answer every request.
 package admin

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -46,10 +45,9 @@ func New(pool *pgxpool.Pool, name string, opts ...Option) *Table {
 func own(pool *pgxpool.Pool) *pgxpool.Config {
 	config := pool.Config()
 	// One is used. If it is silent, pgx takes 15 seconds to close it, in which four calls time out.
-	config.MaxConns, config.MinConns, config.MinIdleConns = 5, 0, 0
-	config.MaxConnIdleTime = min(config.MaxConnIdleTime, time.Minute)
-	config.ConnConfig.RuntimeParams["standard_conforming_strings"] = "on"
-	config.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // pgx reads no other
+	config.MaxConns, config.MinConns, config.MinIdleConns, config.MaxConnIdleTime = 5, 0, 0, config.HealthCheckPeriod // a minute
+	params := config.ConnConfig.RuntimeParams // pgx reads no other encoding than UTF8
+	params["standard_conforming_strings"], params["client_encoding"] = "on", "UTF8"
 	return config
 }
 

@@ -87,11 +87,10 @@ func NewMember(managerAddress, name string, w *worker.Worker[string], opts ...Me
 // If the manager is away or refuses the worker, Run tries again as long as ctx
 // lives, with growing pauses of up to a second. It logs a new reason at once, and one that
 // stays once a minute. A name in use is such a reason, because the lease of its holder may
-// expire. Run fails if
-// another attempt cannot help. The error wraps [orchestrator.ErrInvalid] if the
-// manager rejects the request, such as the length of the lease, or if the worker's
-// own address is unknown ([WithAdvertise]). Run also fails with an error of serving
-// on l.
+// expire. Run fails if another attempt cannot help. The error wraps
+// [orchestrator.ErrInvalid] if the manager rejects the request, such as the length of the
+// lease, or if the worker's own address is unknown ([WithAdvertise]). Run also fails with an
+// error of serving on l.
 func (m *Member) Run(ctx context.Context, l net.Listener) error {
 	if peer.Absent(l) {
 		return fmt.Errorf("%w: Member.Run: the net.Listener is nil", orchestrator.ErrInvalid)
