@@ -267,6 +267,19 @@ func (b *breakers) leaves(p taskOn, err error, now Moment) {
 	b.left[p] = pause
 }
 
+// leftTwo returns the tasks that have asked to leave more than one worker, in order.
+func (b *breakers) leftTwo() []int32 {
+	var tasks []int32
+	on := make(map[int32]int)
+	for p := range b.left {
+		if on[p.Task]++; on[p.Task] == 2 {
+			tasks = append(tasks, p.Task)
+		}
+	}
+	slices.Sort(tasks)
+	return tasks
+}
+
 // succeeded records that the start with a number has happened: it clears its task and its
 // worker of the failures before it. Those of the task on other workers now count against
 // these, unless the workers have been cleared since.

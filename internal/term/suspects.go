@@ -53,6 +53,13 @@ func (d *decider) findSuspects() {
 			d.fleet.flags[x.Task] |= taskSuspect
 		}
 	}
+	for _, task := range d.breakers.leftTwo() { // no healthy task makes room for it either
+		if _, known := s.of[task]; !known && d.expect.Expects(task) {
+			s.of[task] = len(s.all)
+			s.all = append(s.all, suspect{Task: task})
+			d.fleet.flags[task] |= taskSuspect
+		}
+	}
 	d.findUnproven()
 	if len(s.all) == 0 {
 		return

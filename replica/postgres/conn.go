@@ -46,8 +46,8 @@ func own(pool *pgxpool.Pool) *pgxpool.Config {
 	config := pool.Config()
 	// One is used. If it is silent, pgx takes 15 seconds to close it, in which four calls time out.
 	config.MaxConns, config.MinConns, config.MinIdleConns, config.MaxConnIdleTime = 5, 0, 0, config.HealthCheckPeriod // a minute
-	params := config.ConnConfig.RuntimeParams // pgx reads no other encoding than UTF8
-	params["standard_conforming_strings"], params["client_encoding"] = "on", "UTF8"
+	params := config.ConnConfig.RuntimeParams
+	params["standard_conforming_strings"], params["client_encoding"] = "on", "UTF8" // pgx reads no other
 	return config
 }
 
