@@ -29,7 +29,7 @@ type TaskRecord[T comparable] struct {
 	Receipt      string
 }
 
-// Record stores which tasks a worker has. Package boltfile, a separate module,
+// Record stores which tasks a worker has. Package communicator/grpc/boltfile
 // stores it in a file.
 //
 // # Concurrency

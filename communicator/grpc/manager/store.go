@@ -15,7 +15,7 @@ import (
 // are keys and values of arbitrary bytes. No key is longer than 1100 bytes; no value
 // is empty or much longer than [MaxContent].
 //
-// Package boltfile, a separate module, keeps them in a file, and [NewMemoryStore] keeps
+// Package communicator/grpc/boltfile keeps them in a file, and [NewMemoryStore] keeps
 // them in memory.
 //
 // # Concurrency
