@@ -183,7 +183,7 @@ func (d *duties) report(have present) Report {
 		} else if s.State == worker.Starting {
 			r.Starting = append(r.Starting, task)
 		}
-		if s.State != worker.Running {
+		if s.State != worker.Running || s.Err != nil {
 			r.States = append(r.States, stateOf(s))
 		}
 	}

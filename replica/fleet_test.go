@@ -273,6 +273,36 @@ func TestRd_AFailureIsVisibleOnAll(t *testing.T) {
 	})
 }
 
+// A task that fails now and then is known to fail while it runs, for a minute.
+func TestRd_AFailureNowAndThen(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		work := f.work("r0")
+		f.want(named(2)...)
+		n := f.joinWorking("r0", func(ctx context.Context, task string) error {
+			ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+			defer cancel()
+			_ = work(ctx, task)
+			return errors.New("disk is full")
+		})
+		failing := func() (n int) {
+			for w := range f.replicas["r0"].Last().Workers() {
+				for _, s := range f.replicas["r0"].States(w.Name) {
+					if s.Err == "disk is full" {
+						n++
+					}
+				}
+			}
+			return n
+		}
+		f.within(lease, "they fail", func() bool { return n.Last() != nil && failing() == 2 })
+		for range 20 {
+			time.Sleep(lease / 12)
+			synctest.Wait()
+			require.Equal(t, 2, failing())
+		}
+	})
+}
+
 // Nobody is followed without a question, and before Run nothing waits.
 func TestOwners_WithoutAQuestion(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {

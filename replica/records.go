@@ -88,7 +88,8 @@ func (m *Member) lease() time.Duration {
 	return m.Lease
 }
 
-// TaskState is the state of a task that is not simply running.
+// TaskState is the state of a task that is not simply running, or whose last run failed and that
+// runs again for less than a minute.
 type TaskState struct {
 	Task string `json:"task"`
 	// State is the text of a worker.State.
