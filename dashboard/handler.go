@@ -122,10 +122,12 @@ func (h *Handler[W, T]) view() (*view[W, T], *api.Error) {
 		if l == nil {
 			return nil, h.notLeading("This process does not lead.")
 		}
-		if r, ok := l.Source.(interface{ Ready() error }); ok && r.Ready() != nil {
-			err := h.notLeading(printable(r.Ready().Error()))
-			err.Title = "This process knows nothing of the workers"
-			return nil, err
+		if r, ok := l.Source.(interface{ Ready() error }); ok {
+			if unready := r.Ready(); unready != nil {
+				err := h.notLeading(errText(unready))
+				err.Title = "This process knows nothing of the workers"
+				return nil, err
+			}
 		}
 		past := h.history.View() // before the snapshot, so that it has no later term
 		snapshot := l.Last()

@@ -295,6 +295,68 @@ func TestTaskStates(t *testing.T) {
 	}, get[api.WorkerDetail](t, f.dashboard, "/api/v1/worker?name=w1").Running)
 }
 
+// unready is a source like a replica, whose lease may be lost between two looks.
+type unready struct {
+	*orchestrator.Orchestrator[string, string]
+	errs []error
+}
+
+func (u *unready) Ready() (err error) {
+	if len(u.errs) > 0 {
+		err, u.errs = u.errs[0], u.errs[1:]
+	}
+	return err
+}
+
+// TestSourceThatIsNotReady: it is asked once for each answer, and its error is shown.
+func TestSourceThatIsNotReady(t *testing.T) {
+	f := newFleet(t, 1, 1, nil)
+	require.NoError(t, f.NextTerm(t.Context()))
+	defer f.dashboard.Lead(&unready{f.Orchestrator, []error{errors.New("r1: no lease: \n refused")}})()
+	err := refused(t, f.dashboard, request(http.MethodGet, "/api/v1/status"))
+	require.Equal(t, http.StatusServiceUnavailable, err.Status)
+	require.Equal(t, api.TypeNotLeading, err.Type)
+	require.Equal(t, `r1: no lease: \u000a refused`, err.Detail)
+	require.Equal(t, 1, f.status().Instances.Running, "it is ready again")
+}
+
+// TestObserved: a process that does not lead names the leader, and invents nothing.
+func TestObserved(t *testing.T) {
+	leader := ""
+	f := newFleet(t, 2, 3, nil, dashboard.WithLeader(func() string { return leader }))
+	require.NoError(t, f.Observe(t.Context()))
+	require.Equal(t, []string{
+		"no terms: Nobody is known to lead. Until somebody does, nothing starts and nothing moves.",
+		"unplaced: 3 instances of 3 tasks are missing. The leader starts them, or has the reason why not.",
+	}, f.problems())
+	leader = "https://r2/dashboard/"
+	status := f.status()
+	require.True(t, status.Observed)
+	require.Equal(t, leader, status.Leader)
+	require.Len(t, status.Problems, 1)
+	require.Empty(t, status.Changes)
+	require.Empty(t, get[api.Terms](t, f.dashboard, "/api/v1/terms").Terms, "they are no history")
+	for _, w := range get[api.Workers](t, f.dashboard, "/api/v1/workers").Workers {
+		require.Zero(t, w.Since)
+		require.Zero(t, w.SinceTerm)
+	}
+	page := serve(f.dashboard, request(http.MethodGet, "/")).Body.String()
+	require.Contains(t, page, `This process does not lead: <a href="https://r2/dashboard/">`)
+	require.Contains(t, page, "The leader has the changes.")
+}
+
+// TestFailingRuns: tasks whose runs fail are one problem for each cause, also while they run again.
+func TestFailingRuns(t *testing.T) {
+	f := newFleet(t, 2, 4, nil, dashboard.WithTaskStates(func(worker string) []dashboard.TaskState[string] {
+		if worker == "w1" {
+			return []dashboard.TaskState[string]{{Task: "t1", State: "backoff", Err: "t1: no disk"}, {Task: "t3", State: "running", Err: "t3: no disk"}}
+		}
+		return []dashboard.TaskState[string]{{Task: "t2", State: "starting"}, {Task: "t4", State: "running"}}
+	}))
+	require.NoError(t, f.NextTerm(t.Context()))
+	require.Equal(t, []string{"failing: 2 tasks fail again and again on w1, for example: t1: no disk."}, f.problems())
+}
+
 // TestUnixSocket: a server on a Unix socket answers without a token.
 func TestUnixSocket(t *testing.T) {
 	f := newFleet(t, 1, 1, nil)
