@@ -155,10 +155,14 @@ func (w *Worker[T]) Rescheduled(ctx context.Context, task T) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if f := w.refusals[task]; f != nil && w.tasks[task] == nil {
-		return f.err
+	f := w.refusals[task]
+	if e != nil { // an earlier run may have asked
+		f = e.refusal
 	}
-	return nil
+	if f == nil || w.tasks[task] != nil {
+		return nil
+	}
+	return f.err
 }
 
 // attempt is one run of a task, in a separate goroutine. A task that waits for a

@@ -260,11 +260,13 @@ func (w *Worker[T]) apply(ctx context.Context, r *request[T]) (s step, ask bool)
 	e := w.tasks[r.Task]
 	switch r.Op {
 	case orchestrator.OpAdd:
-		if err := w.refused(r.Task, r.grant.Version); e == nil && err != nil {
-			return step{err: err}, false
-		}
-		if e == nil && !w.closed && w.hooks.accept != nil && !r.accepted {
-			return step{}, true
+		if e == nil {
+			if err := w.refused(r.Task, r.grant.Version); err != nil {
+				return step{err: err}, false
+			}
+			if !w.closed && w.hooks.accept != nil && !r.accepted {
+				return step{}, true
+			}
 		}
 		return w.beginAdd(r, e), false
 	case orchestrator.OpRemove:
