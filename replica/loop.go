@@ -429,7 +429,7 @@ func (a *acts) have() present {
 	all := a.r.worker.Status()
 	have := make(present, len(all))
 	for _, s := range all {
-		if s.State == worker.Running && time.Since(s.Since) >= time.Minute {
+		if s.Err != nil && s.State == worker.Running && time.Since(s.Since) >= time.Minute {
 			s.Err = nil // its last run failed long ago
 		}
 		have[s.Task] = s
