@@ -38,6 +38,9 @@ func (o *Orchestrator[W, T]) NextTerm(ctx context.Context) error {
 // snapshot that has no changes. An instance that is missing waits with [ReasonObserved] where a
 // leader could start it. Functions of [WithStats] are not called, and nothing is logged. The
 // error is as that of [Orchestrator.NextTerm].
+//
+// A worker would take the epoch of a List for that of a leader, so the Communicator must not call
+// workers: that of package replica reads a table. Call either Observe or NextTerm, not both.
 func (o *Orchestrator[W, T]) Observe(ctx context.Context) error {
 	return o.runTerm(ctx, true)
 }

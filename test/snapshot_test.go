@@ -303,3 +303,50 @@ func TestD_WorkerState(t *testing.T) {
 		require.False(t, f.state("w1").Quarantined)
 	})
 }
+
+// A term that only looks counts what runs and what is missing, and writes nothing. The leader's
+// reasons are not its own.
+func TestObserve(t *testing.T) {
+	inBubble(t, given{workers: 3, running: 6}, func(t *testing.T, f *fleet) {
+		require.NoError(t, f.AddTask("new"))
+		require.NoError(t, f.AddTask("gpu", orchestrator.WithTaskRequires("gpu")))
+		require.NoError(t, f.DrainWorker("w1")) // a term would move its tasks
+		looks := f.successor()
+		before, lines := len(f.terms.all()), len(f.log.lines())
+		seen := 0
+		looks.OnTerm(func(*snapshot) { seen++ })
+		f.forget()
+		require.NoError(t, looks.Observe(t.Context()))
+		require.Equal(t, 1, seen)
+		require.Len(t, f.terms.all(), before, "WithStats")
+		require.Len(t, f.log.lines(), lines)
+		p := looks.LastPlan()
+		require.True(t, p.Stats.Observed)
+		require.Equal(t, uint64(1), p.Stats.Term.Number)
+		for _, op := range []orchestrator.Op{orchestrator.OpAdd, orchestrator.OpRemove} {
+			require.Empty(t, f.sent(op))
+		}
+		require.Empty(t, p.Changes)
+		require.Empty(t, p.Stats.Changes)
+		require.Zero(t, p.Stats.Adds)
+		require.Equal(t, 8, p.Stats.Instances.Wanted)
+		require.Equal(t, 6, p.Stats.Instances.Running)
+		require.Equal(t, 2, p.Stats.Instances.Missing)
+		require.Equal(t, 1, p.Stats.Instances.Unplaceable)
+		reasons := make(map[string]orchestrator.Reason)
+		for _, w := range p.Waiting {
+			reasons[w.Task] = w.Reason
+			require.Equal(t, orchestrator.WaitingUnplaced, w.Kind())
+			require.False(t, w.Named)
+		}
+		require.Equal(t, map[string]orchestrator.Reason{"new": orchestrator.ReasonObserved, "gpu": orchestrator.ReasonNoPlace}, reasons)
+		for _, w := range p.Workers {
+			require.Equal(t, w.Before, w.After)
+		}
+		e, ok := looks.Last().Explain("t1")
+		require.True(t, ok)
+		for _, w := range e.Workers {
+			require.NotEqual(t, orchestrator.ReasonStays, w.Reason)
+		}
+	})
+}
