@@ -20,9 +20,10 @@
 //   - In a new table, and after a loss of data, nothing starts or moves for one lease, unless the
 //     table is in memory.
 //
-// [Replica.Alive] and [Replica.Ready] are for probes, [Replica.Status] is for people. A task
-// guards its writes with worker.Token, learns with worker.Updated that its input has changed,
-// and asks with worker.Reschedule to run on another replica.
+// [Replica.Alive] and [Replica.Ready] are for probes, [Replica.Status] is for people; package
+// admin serves them, metrics and a dashboard. [Replica.Owners] and [Replica.Watch] tell who runs
+// what. A task guards its writes with worker.Token, learns with worker.Updated that its input has
+// changed, and asks with worker.Reschedule to run on another replica.
 //
 // # How it works
 //

@@ -23,7 +23,7 @@ type Owner struct {
 	Since time.Time
 }
 
-// Change says who runs a task from now on.
+// Change says who runs a task from now on. Owners must not be changed.
 type Change struct {
 	Task   string
 	Owners []Owner
@@ -44,7 +44,7 @@ func (r *Replica) Owners(task string) []Owner {
 
 // Watch yields every change of the owners of a task until ctx ends or the loop is left. It begins
 // with every task that has an owner. A change that follows another one of the same task before
-// the loop has got to it replaces it.
+// the loop has got to it replaces it. Meanwhile the replica reads the whole table, as for Owners.
 func (r *Replica) Watch(ctx context.Context) iter.Seq[Change] {
 	return func(yield func(Change) bool) {
 		f := &r.fleet
@@ -98,7 +98,7 @@ func (r *Replica) Last() *orchestrator.Snapshot[WorkerID, string] {
 }
 
 // OnTerm registers a function that is called with each term that [Replica.Last] returns; see
-// [orchestrator.Orchestrator.OnTerm].
+// [orchestrator.Orchestrator.OnTerm]. f must not be nil.
 func (r *Replica) OnTerm(f func(*orchestrator.Snapshot[WorkerID, string])) (stop func()) {
 	r.fleet.mu.Lock()
 	defer r.fleet.mu.Unlock()
@@ -137,9 +137,8 @@ func (r *Replica) Config() (c orchestrator.Config) {
 	return c
 }
 
-// States returns what a replica last reported of its tasks that are not simply running, at most
-// a hundred, by name. It answers of every replica, but waits for nothing: call [Replica.Last]
-// first. The slice must not be changed.
+// States returns what a replica last reported of its tasks: see [TaskState], at most a hundred, by
+// name. It waits for nothing: call [Replica.Last] first. The slice must not be changed.
 func (r *Replica) States(w WorkerID) (states []TaskState) {
 	r.mu.Lock()
 	c := r.all

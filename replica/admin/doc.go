@@ -10,7 +10,7 @@
 //	/livez       200, or 503 if the process should be restarted (replica.Alive)
 //	/readyz      200, or 503 if the replica holds no lease (replica.Ready)
 //	/metrics     for Prometheus: the replica, the terms while it leads, and all that the program
-//	             has registered with prometheus.DefaultRegisterer
+//	             has registered with prometheus.DefaultRegisterer: do not register these there
 //	/dashboard/  pages, and the JSON API that orchctl uses
 //
 // It works on every replica. One that does not lead shows the workers, their tasks with their
