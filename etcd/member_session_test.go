@@ -20,12 +20,12 @@ import (
 // Of two workers with one name, the second is refused once the first must be alive.
 func TestE4_NameTaken(t *testing.T) {
 	s := newStage(t)
-	first := s.startMember(s.client, "a", 2*time.Second)
+	first := s.startMember(s.client, "a", 6*time.Second)
 	w := first.joined()
 	began := time.Now()
-	second := s.startMember(s.connect(), "a", 2*time.Second)
+	second := s.startMember(s.connect(), "a", 6*time.Second)
 	require.ErrorIs(t, second.result(), etcd.ErrNameTaken)
-	require.Greater(t, time.Since(began), 2*time.Second)
+	require.Greater(t, time.Since(began), 6*time.Second)
 	require.Equal(t, w, first.joined())
 }
 
