@@ -367,7 +367,7 @@ func TestB5_StoppedClients(t *testing.T) {
 	url := s.URL(pgtest.User, "postgres")
 	m := newMember(newTable(t, pool(t, url), "pollers"), 1)
 	m.lead(t)
-	m.self.Attributes = map[string]string{"long": strings.Repeat("x", 1<<24)} // more than the kernel buffers
+	m.self.Attributes = map[string]string{"long": strings.Repeat("x", 1<<23)} // more than the kernel buffers
 	m.sync(t, nil)
 	const call = `call replica_sync_1('pollers', '{"Self": 2, "Server": "%s", "Since": "", "Beats": true, "Follow": true, "Member": {"id": "2", "heartbeat": "%d", "epoch": "0"},
 		"Report": null, "Left": null, "Asks": null, "Batch": null, "Campaign": 0, "Epoch": 0, "Confirm": false, "Check": false, "News": true, "Seen": 0, "Lease": 1,
