@@ -103,6 +103,30 @@ func TestO9_AMemberWithoutOrdersLeaves(t *testing.T) {
 	}
 }
 
+// A candidate that cannot call, and whose record is deleted by hand, may run nothing: no worker is
+// silent for it.
+func TestB6_ACandidateIsDeletedByHand(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.settle(3, 12)
+		leader := f.leader()
+		idle := f.join("idle", replica.WithRole(replica.CandidateOnly))
+		time.Sleep(lease) // all have seen it
+		id := idle.Status().ID
+		f.table.SetFaults(func(u replica.Update) memory.Fault {
+			if u.Self == id {
+				return memory.Fault{Err: memory.ErrInjected}
+			}
+			return memory.Fault{}
+		})
+		f.table.Edit(func(r *memory.Records) { delete(r.Members, id) })
+		for range 40 {
+			time.Sleep(lease / 20)
+			require.Zero(t, leader.Last().Plan().Stats.Workers.Silent)
+		}
+		require.True(t, f.allRun())
+	})
+}
+
 func TestRg_ServicesThatStartAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		f.want(named(4)...)
