@@ -117,6 +117,7 @@ var mayImport = map[string]string{
 	"internal/scenario":                   "std . communicator/memory",
 	"internal/testca":                     "std",
 	"test":                                "",
+	"test/lives":                          "",
 	"replica/postgres/e2e":                "",
 }
 

@@ -26,7 +26,7 @@ func callTimeout(timeout time.Duration) time.Duration {
 // its cancellation, and the term unless this is a dry run.
 func (o *Orchestrator[W, T]) callContext(ctx context.Context, term Term) context.Context {
 	ctx = context.WithoutCancel(ctx)
-	if o.cfg.dryRun {
+	if o.cfg.DryRun {
 		return ctx
 	}
 	return ContextWithTerm(ctx, term)

@@ -30,10 +30,10 @@
 // flight. A worker misses a term only if its call failed or had its whole timeout. So a
 // fleet in which every worker is slow loses none.
 //
-// T3. A term takes at most five communicator timeouts. A worker whose List is slow or
-// hangs makes one term longer, by a tenth of the timeout. Later terms do not wait for it;
-// its tasks stay in place, and its answers count when they come. A start or stop that
-// hangs makes its term longer by up to a timeout, and is tried again only after a pause.
+// T3. A term takes at most five communicator timeouts. A slow List delays one term by a
+// tenth of the timeout. Later terms do not wait for the worker: it keeps its tasks, and what
+// is missing starts on others. A start or stop that hangs makes its term longer by up to a
+// timeout, and is tried again only after a pause.
 //
 // T4. A worker that does not answer is silent, not empty. Its tasks are neither started
 // nor stopped elsewhere until it answers, is removed or is declared lost. It is declared
@@ -109,6 +109,14 @@
 // T15. A term without workers, tasks or open workers is an ordinary term. Until AddTask or
 // UpdateTasks was called, no task is unexpected and none is stopped.
 //
+// T16. Moves for an even spread wait during a [Orchestrator.Hold], and while a worker that held
+// tasks is silent: then one term a minute moves. Starts, drains and evictions do not wait.
+//
+// T17. A worker that falls twice in ten minutes ([PauseFallen]) gains nothing for an even
+// spread for 30 s from its return, and twice as long after each further fall.
+//
+// T18. In [Orchestrator.UpdateWeights] an absent task is not measured, and 0 is the least weight.
+//
 // A plan is part of a term. A worker that joins gets its share in the next term, and
 // nothing else moves. Package rebalance has the proof.
 //
@@ -128,7 +136,8 @@
 //   - P11: A running instance that breaks a rule moves, if it has another place.
 //   - P12: Each instance without a place has its [Causes].
 //   - P13: Instances of a task are spread over the zones.
-//   - P18: While all workers are within [WithBand] of their level, weights move nothing.
+//   - P18: While all workers are within [WithBand] of their level, weights move nothing. A
+//     worker beyond it is brought to half of it. A task moved for weight rests for a minute.
 //   - P24: A pinned task ([Pin]) is not moved for an even spread, and a drain waits for it.
 //
 // # Limits

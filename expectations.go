@@ -1,9 +1,9 @@
 package orchestrator
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -26,13 +26,8 @@ type taskTable[T comparable] struct {
 	loaded   bool // whether AddTask or UpdateTasks was ever called
 	version  uint64
 
-	classes classTable
-
-	// reported holds the weights of UpdateWeights, by number; it may be shorter than defs.
-	reported        []int64
-	reportedShared  bool // others read reported, so that it must be copied before it changes
-	reportedVersion uint64
-	weighed         bool // at some call of UpdateWeights, half of the expected tasks had one
+	weights uint64 // counts the calls of UpdateWeights
+	weighed bool   // one of them named half of the expected tasks
 }
 
 type taskDef[T comparable] struct {
@@ -40,6 +35,7 @@ type taskDef[T comparable] struct {
 	instances int32 // 0: not expected
 	handoff   Handoff
 	used      bool       // false: the number is free
+	measured  int64      // its weight by UpdateWeights, at least 1; 0: not measured
 	rules     *taskRules // nil: none; must not change
 }
 
@@ -47,14 +43,15 @@ type taskDef[T comparable] struct {
 func (d *taskDef[T]) settings() TaskSettings {
 	s := TaskSettings{Instances: int(d.instances), Handoff: d.handoff}
 	if r := d.rules; r != nil {
-		s.Requires, s.MaxPerZone, s.Weight = r.class.requires, int(r.maxPerZone), r.weight
+		s.Requires, s.MaxPerZone, s.Weight = r.requires, int(r.maxPerZone), r.weight
 	}
 	return s
 }
 
 // taskRules holds the settings that few tasks have.
 type taskRules struct {
-	class      *taskClass
+	requires   []string // in order, without repetitions; must not change
+	class      string   // the same for the same labels
 	maxPerZone int32
 	weight     int64
 }
@@ -64,63 +61,8 @@ func (r *taskRules) equal(s *TaskSettings) bool {
 	if r == nil {
 		return len(s.Requires) == 0 && s.MaxPerZone == 0 && s.Weight == 0
 	}
-	return int(r.maxPerZone) == s.MaxPerZone && r.weight == s.Weight && slices.Equal(r.class.requires, s.Requires)
+	return int(r.maxPerZone) == s.MaxPerZone && r.weight == s.Weight && slices.Equal(r.requires, s.Requires)
 }
-
-// taskClass holds the labels that the tasks of a class require.
-type taskClass struct {
-	id       int32
-	requires []string // in order, without repetitions; must not change
-}
-
-// anyWorker is the class of the tasks that any worker may run.
-var anyWorker = &taskClass{}
-
-// classTable gives a number to each list of required labels that some task has. 0 is the
-// class without any.
-type classTable struct {
-	byKey map[string]*taskClass
-	uses  []int32 // by number, how many tasks are in the class
-	free  []int32 // numbers without a class
-}
-
-// use returns the class of the tasks that require some labels, and counts one more.
-func (t *classTable) use(requires []string) *taskClass {
-	if len(requires) == 0 {
-		return anyWorker
-	}
-	key := classKey(requires)
-	class := t.byKey[key]
-	if class == nil {
-		class = &taskClass{requires: slices.Clone(requires)}
-		if n := len(t.free); n > 0 {
-			class.id, t.free = t.free[n-1], t.free[:n-1]
-		} else {
-			t.uses = append(t.uses, 0)
-			class.id = int32(len(t.uses))
-		}
-		if t.byKey == nil {
-			t.byKey = make(map[string]*taskClass)
-		}
-		t.byKey[key] = class
-	}
-	t.uses[class.id-1]++
-	return class
-}
-
-// release counts one less.
-func (t *classTable) release(class *taskClass) {
-	if class == anyWorker {
-		return
-	}
-	if t.uses[class.id-1]--; t.uses[class.id-1] == 0 {
-		delete(t.byKey, classKey(class.requires))
-		t.free = append(t.free, class.id)
-	}
-}
-
-// classKey returns a text for labels, which contain no comma.
-func classKey(requires []string) string { return strings.Join(requires, ",") }
 
 // share returns the definitions, which do not change any more. It copies nothing.
 func (t *taskTable[T]) share() []taskDef[T] {
@@ -141,8 +83,7 @@ func (t *taskTable[T]) edit(id int32) *taskDef[T] {
 func (t *taskTable[T]) fork(names []T) taskTable[T] {
 	c := taskTable[T]{
 		ids: make(map[T]int32), defs: t.share(), shared: true, expected: t.expected, loaded: t.loaded, version: t.version,
-		classes:  classTable{maps.Clone(t.classes.byKey), slices.Clone(t.classes.uses), slices.Clone(t.classes.free)},
-		reported: t.shareReported(), reportedShared: true, weighed: t.weighed,
+		weighed: t.weighed,
 	}
 	for _, name := range names {
 		if id, ok := t.ids[name]; ok {
@@ -183,10 +124,10 @@ func (t *taskTable[T]) names(n int, task func(i int) int32) []T {
 	return names
 }
 
-// set makes name expected with settings, or unexpected with 0 instances, and reports
+// set makes name expected with settings, or unexpected without instances, and reports
 // whether that changed anything. The settings are valid.
 func (t *taskTable[T]) set(name T, s TaskSettings) bool {
-	if s.Instances == 0 {
+	if s.Instances <= 0 {
 		if id, ok := t.ids[name]; !ok || t.defs[id].instances == 0 {
 			return false
 		}
@@ -206,16 +147,13 @@ func (t *taskTable[T]) set(name T, s TaskSettings) bool {
 	if n > 0 {
 		t.expected++
 	} else {
-		t.report(id, 0)
+		def.measured = 0
 	}
 	def.instances, def.handoff = n, s.Handoff
-	if old := def.rules; !old.equal(&s) {
+	if !def.rules.equal(&s) {
 		def.rules = nil
-		if len(s.Requires) > 0 || s.MaxPerZone != 0 || s.Weight != 0 {
-			def.rules = &taskRules{t.classes.use(s.Requires), int32(s.MaxPerZone), s.Weight}
-		}
-		if old != nil {
-			t.classes.release(old.class)
+		if len(s.Requires) > 0 || s.MaxPerZone != 0 || s.Weight != 0 { // labels contain no comma
+			def.rules = &taskRules{slices.Clone(s.Requires), strings.Join(s.Requires, ","), int32(s.MaxPerZone), s.Weight}
 		}
 	}
 	t.version++
@@ -228,7 +166,7 @@ func (t *taskTable[T]) remove(name T) bool { return t.set(name, TaskSettings{}) 
 // add makes a task expected, and reports whether that changed anything.
 func (t *taskTable[T]) add(task *Task[T]) bool {
 	s, first := task.Settings(), !t.loaded
-	s.Instances = max(s.Instances, 1)
+	s.Instances = cmp.Or(s.Instances, 1)
 	t.loaded = true
 	return t.set(task.Name, s) || first
 }
@@ -255,49 +193,20 @@ func (t *taskTable[T]) replace(tasks []Task[T]) bool {
 	return t.version != before || first
 }
 
-// shareReported returns the reported weights, which do not change any more.
-func (t *taskTable[T]) shareReported() []int64 {
-	t.reportedShared = true
-	return slices.Clip(t.reported)
-}
-
-// report sets the reported weight of the task with a number; 0 withdraws it.
-func (t *taskTable[T]) report(id int32, weight int64) {
-	switch {
-	case int(id) < len(t.reported):
-		if t.reported[id] == weight {
-			return
-		}
-	case weight == 0:
-		return
-	}
-	if t.reportedShared {
-		t.reported, t.reportedShared = slices.Clone(t.reported), false
-	}
-	if more := len(t.defs) - len(t.reported); more > 0 {
-		t.reported = append(t.reported, make([]int64, more)...)
-	}
-	t.reported[id] = weight
-	t.reportedVersion++
-}
-
-// reportAll sets the reported weights of tasks. It ignores names that are not expected.
-func (t *taskTable[T]) reportAll(weights map[T]int64) {
-	for name, weight := range weights {
-		if id, ok := t.ids[name]; ok && t.defs[id].instances > 0 {
-			t.report(id, weight)
-		}
-	}
-	if t.weighed {
-		return
+// measure makes weights the measured ones. It ignores names that are not expected.
+func (t *taskTable[T]) measure(weights map[T]int64) {
+	for id := range t.defs {
+		t.edit(int32(id)).measured = 0
 	}
 	named := 0
-	for _, weight := range t.reported { // a task that is not expected has none
-		if weight > 0 {
+	for name, weight := range weights {
+		if id, ok := t.ids[name]; ok && t.defs[id].instances > 0 {
+			t.defs[id].measured = max(weight, 1)
 			named++
 		}
 	}
-	t.weighed = t.expected > 0 && 2*named >= t.expected
+	t.weights++
+	t.weighed = t.weighed || t.expected > 0 && 2*named >= t.expected
 }
 
 // expectedOf yields the expected tasks among defs, in their order.
@@ -330,21 +239,35 @@ func setExpected[T comparable](e *term.Tasks, defs []taskDef[T], h Handoff) {
 	}
 }
 
+// changedSince returns whether the definition of a task, by number, differs between two tables.
+func changedSince[T comparable](before, after []taskDef[T]) func(task int32) bool {
+	return func(task int32) bool {
+		if int(task) >= min(len(before), len(after)) {
+			return true
+		}
+		a, b := &before[task], &after[task]
+		return a.instances != b.instances || a.handoff != b.handoff || a.rules != b.rules
+	}
+}
+
 // setRules makes the rules of defs those of e. A rule that no task has stays nil.
 func setRules[T comparable](e *term.Tasks, defs []taskDef[T]) {
+	classes := make(map[string]int32)
 	for i := range defs {
 		r := defs[i].rules
 		if r == nil {
 			continue
 		}
-		if c := r.class; c != anyWorker {
+		if len(r.requires) > 0 {
 			if e.Class == nil {
-				e.Class = make([]int32, len(defs))
+				e.Class, e.Requires = make([]int32, len(defs)), [][]string{nil} // 0 requires nothing
 			}
-			if more := int(c.id) + 1 - len(e.Requires); more > 0 {
-				e.Requires = append(e.Requires, make([][]string, more)...)
+			class, known := classes[r.class]
+			if !known {
+				class = int32(len(e.Requires))
+				classes[r.class], e.Requires = class, append(e.Requires, r.requires)
 			}
-			e.Class[i], e.Requires[c.id] = c.id, c.requires
+			e.Class[i] = class
 		}
 		if r.maxPerZone != 0 {
 			if e.MaxPerZone == nil {
@@ -355,16 +278,13 @@ func setRules[T comparable](e *term.Tasks, defs []taskDef[T]) {
 	}
 }
 
-// setWeights makes the weights of the tasks of defs those of e. reported holds the weights of
-// UpdateWeights.
-func setWeights[T comparable](e *term.Tasks, defs []taskDef[T], reported []int64) {
+// setWeights makes the weights of the tasks of defs those of e.
+func setWeights[T comparable](e *term.Tasks, defs []taskDef[T]) {
 	var weights []int64
 	for i := range defs {
-		def, weight := &defs[i], int64(0)
-		switch {
-		case i < len(reported) && reported[i] > 0:
-			weight = reported[i]
-		case def.rules != nil:
+		def := &defs[i]
+		weight := def.measured
+		if weight == 0 && def.rules != nil {
 			weight = def.rules.weight
 		}
 		if weight > 0 && def.instances > 0 {
@@ -410,8 +330,7 @@ func (t *taskTable[T]) release(ids []int32) {
 // memberTable holds the workers in the order in which they were added. The
 // orchestrator's mu guards it.
 type memberTable[W comparable] struct {
-	list    []*member[W] // includes removed ones until they are pruned
-	removed int          // the number of removed ones in list
+	list    []*member[W]
 	byName  map[W]*member[W]
 	serial  uint64
 	version uint64
@@ -422,10 +341,10 @@ type member[W comparable] struct {
 	// serial distinguishes the worker from removed ones of the same name. It rises
 	// along the list.
 	serial   uint64
-	draining bool // as it was added
-	drained  bool // by DrainWorker
-	removed  bool
+	draining bool              // as it was added
+	drained  bool              // by DrainWorker
 	rules    *term.WorkerRules // nil: the settings are the zero value; must not change
+	host     string            // what falls with it: Host, or its name
 }
 
 // newMemberTable returns a table of members, in order. serial is the last that was given.
@@ -441,11 +360,9 @@ func newMemberTable[W comparable](members []member[W], serial uint64) memberTabl
 
 // copies returns copies of the members, in order.
 func (t *memberTable[W]) copies() []member[W] {
-	members := make([]member[W], 0, len(t.byName))
-	for _, m := range t.list {
-		if !m.removed {
-			members = append(members, *m)
-		}
+	members := make([]member[W], len(t.list))
+	for i, m := range t.list {
+		members[i] = *m
 	}
 	return members
 }
@@ -464,6 +381,9 @@ func (t *memberTable[W]) set(name W, draining bool, s WorkerSettings) bool {
 		t.list = append(t.list, m)
 	}
 	m.draining, m.rules = draining, rulesOf(s)
+	if m.host = s.Host; m.host == "" {
+		m.host = fmt.Sprint(name)
+	}
 	t.version++
 	return true
 }
@@ -475,7 +395,7 @@ func rulesOf(s WorkerSettings) *term.WorkerRules {
 	}
 	s = s.Normalized()
 	return &term.WorkerRules{
-		Zone: s.Zone, Labels: slices.Clone(s.Labels), Share: int32(s.Share), MaxTasks: int32(s.MaxTasks),
+		Zone: s.Zone, Labels: slices.Clone(s.Labels), Share: int32(s.Share), MaxTasks: int32(s.MaxTasks), Host: s.Host,
 	}
 }
 
@@ -484,42 +404,32 @@ func settingsOf(r *term.WorkerRules) WorkerSettings {
 	if r == nil {
 		return WorkerSettings{}
 	}
-	s := WorkerSettings{Zone: r.Zone, Labels: r.Labels, Share: int(r.Share), MaxTasks: int(r.MaxTasks)}
+	s := WorkerSettings{Zone: r.Zone, Labels: r.Labels, Share: int(r.Share), MaxTasks: int(r.MaxTasks), Host: r.Host}
 	if s.Share == 1 {
 		s.Share = 0
 	}
 	return s
 }
 
-// remove removes a worker. It prunes the list when half of its members are removed, so
-// that removing all of them one by one takes O(1) each.
+// remove removes a worker, and reports whether there was one.
 func (t *memberTable[W]) remove(name W) bool {
 	m := t.byName[name]
 	if m == nil {
 		return false
 	}
 	delete(t.byName, name)
-	m.removed = true
-	if t.removed++; t.removed > len(t.list)/2 {
-		t.prune()
-	}
+	i := slices.Index(t.list, m)
+	t.list = slices.Delete(t.list, i, i+1)
 	t.version++
 	return true
 }
 
-func (t *memberTable[W]) prune() {
-	t.list = slices.DeleteFunc(t.list, func(m *member[W]) bool { return m.removed })
-	t.removed = 0
-}
-
 // current returns the names of the members and the members, in order.
 func (t *memberTable[W]) current() (names []W, members []term.Member) {
-	names, members = make([]W, 0, len(t.byName)), make([]term.Member, 0, len(t.byName))
-	for _, m := range t.list {
-		if !m.removed {
-			names = append(names, m.name)
-			members = append(members, term.Member{Serial: m.serial, Draining: m.draining || m.drained, Rules: m.rules})
-		}
+	names, members = make([]W, len(t.list)), make([]term.Member, len(t.list))
+	for i, m := range t.list {
+		names[i] = m.name
+		members[i] = term.Member{Serial: m.serial, Draining: m.draining || m.drained, Rules: m.rules, Host: m.host}
 	}
 	return names, members
 }
@@ -527,14 +437,11 @@ func (t *memberTable[W]) current() (names []W, members []term.Member) {
 // replace makes workers the members. keep reports whether a name is among them.
 func (t *memberTable[W]) replace(workers []Worker[W], keep func(W) bool) bool {
 	before := t.version
-	for _, m := range t.list {
-		if !m.removed && !keep(m.name) {
-			delete(t.byName, m.name)
-			m.removed = true
-			t.version++
+	for _, m := range slices.Clone(t.list) {
+		if !keep(m.name) {
+			t.remove(m.name)
 		}
 	}
-	t.prune()
 	for _, w := range workers {
 		t.set(w.Name, w.Draining, w.Settings())
 	}

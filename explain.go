@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/f8949c05/orchestrator/internal/term"
 )
@@ -23,6 +24,8 @@ const (
 	ReasonElsewhere Reason = "elsewhere"
 	// ReasonCut: instances are missing, and the term ended before it could plan.
 	ReasonCut Reason = "cut"
+	// ReasonLate: the worker had not answered when the term continued.
+	ReasonLate Reason = "late"
 )
 
 // Explanation says of each worker why it has a task or not, as a term left it.
@@ -37,6 +40,8 @@ type Explanation[W comparable] struct {
 	Weight     int64    `json:"weight,omitempty"`
 	// Causes says why no worker takes the missing instances; nil as in [Waiting].
 	Causes *Causes `json:"causes,omitempty"`
+	// Holds is why the task would not move for an even spread.
+	Holds []Hold `json:"holds,omitempty"`
 	// Workers has all workers, in the order in which they were added.
 	Workers []WorkerReason[W] `json:"workers"`
 }
@@ -52,9 +57,11 @@ type WorkerReason[W comparable] struct {
 	// ReasonZone, ReasonEnough, ReasonElsewhere, ReasonCut, or why the task waits.
 	Reason Reason `json:"reason"`
 	// Until is the number of the first term that tries again, and Failure the text of the
-	// last failure, if a start failed or the reason is a pause.
-	Until   uint64 `json:"until_term,omitempty"`
-	Failure string `json:"failure,omitempty"`
+	// last failure, if a start failed or the reason is a pause. Of a worker that fell, Ends is
+	// the end of the pause ([PauseFallen]).
+	Until   uint64    `json:"until_term,omitempty"`
+	Ends    time.Time `json:"ends,omitzero"`
+	Failure string    `json:"failure,omitempty"`
 	// Label is the first required label that the worker does not fulfil, if the reason is
 	// ReasonRequires.
 	Label string `json:"label,omitempty"`
@@ -66,7 +73,7 @@ func (s *Snapshot[W, T]) Explain(task T) (Explanation[W], bool) {
 	if checkName("task", task) != nil {
 		return Explanation[W]{}, false
 	}
-	e := Explanation[W]{Workers: make([]WorkerReason[W], len(s.workers))}
+	e := Explanation[W]{Holds: s.plan.Holds, Workers: make([]WorkerReason[W], len(s.workers))}
 	for t := range s.Expected() {
 		if t.Name == task {
 			e.Instances, e.Requires, e.MaxPerZone, e.Weight = t.Instances, t.Requires, t.MaxPerZone, t.Weight
@@ -171,14 +178,14 @@ func (s *Snapshot[W, T]) reasonsFor(task T) taskReasons[W, T] {
 		switch kind := w.Kind(); {
 		case kind == WaitingHeld, kind == WaitingStaying:
 			r.waiting[w.Worker] = w
-		case w.Reason != ReasonFailed && w.Reason != ReasonSkipped && w.Reason != ReasonLate && r.noPlace == nil:
+		case w.Reason != ReasonFailed && w.Reason != ReasonSkipped && r.noPlace == nil:
 			r.noPlace = w
 		}
 	}
 	for i := range s.plan.Paused {
 		p := &s.plan.Paused[i]
 		switch {
-		case p.Kind == PauseWorker:
+		case p.Kind == PauseWorker, p.Kind == PauseFallen && r.quarantined[p.Worker] == nil:
 			r.quarantined[p.Worker] = p
 		case p.Kind == PauseStart && p.Task == task:
 			r.paused[p.Worker] = p
@@ -206,7 +213,7 @@ func (r *taskReasons[W, T]) has(worker W) Reason {
 // hasNot completes the row of a worker that does not have the task.
 func (r *taskReasons[W, T]) hasNot(row *WorkerReason[W], state *WorkerPlan[W], e *Explanation[W], undecided bool) {
 	paused := func(reason Reason, p *Pause[W, T]) {
-		row.Reason, row.Until, row.Failure = reason, p.Until, errText(p.Err)
+		row.Reason, row.Until, row.Ends, row.Failure = reason, p.Until, p.Ends, errText(p.Err)
 	}
 	to, from := r.to[row.Worker], r.from[row.Worker]
 	pause, quarantine := r.paused[row.Worker], r.quarantined[row.Worker]
@@ -234,7 +241,9 @@ func (r *taskReasons[W, T]) hasNot(row *WorkerReason[W], state *WorkerPlan[W], e
 	case pause != nil:
 		paused(ReasonPaused, pause)
 	case quarantine != nil:
-		paused(ReasonQuarantined, quarantine)
+		if paused(ReasonQuarantined, quarantine); quarantine.Kind == PauseFallen {
+			row.Reason = ReasonPaused
+		}
 	case state.Late:
 		row.Reason = ReasonLate
 	case e.Missing == 0:

@@ -54,6 +54,7 @@ func (o *Orchestrator[W, T]) Plan(h Hypothesis[W, T]) (Plan[W, T], error) {
 	s.last = o.last.Load()
 	s.table = o.tasks.fork(tasks)
 	workers := newMemberTable(o.members.copies(), o.members.serial)
+	holds := o.holdsAt(s.now, s.table.weighed)
 	o.mu.Unlock()
 	if err := h.applyTo(&workers); err != nil {
 		return Plan[W, T]{}, fmt.Errorf("plan: %w", err)
@@ -70,7 +71,7 @@ func (o *Orchestrator[W, T]) Plan(h Hypothesis[W, T]) (Plan[W, T], error) {
 		s.workers = append(s.workers, &worker[W, T]{Worker: w, name: names[i]})
 	}
 	massLoss := s.apply(&h)
-	return s.plan(massLoss), nil
+	return s.plan(massLoss, holds), nil
 }
 
 // check returns the first invalid name or task.
@@ -125,19 +126,11 @@ type supposition[W, T comparable] struct {
 // apply applies h's losses and silences, judges the silent workers, and reports whether
 // there is a mass loss.
 func (s *supposition[W, T]) apply(h *Hypothesis[W, T]) (massLoss bool) {
-	named := func(names []W) map[W]bool {
-		set := make(map[W]bool, len(names))
-		for _, name := range names {
-			set[name] = true
-		}
-		return set
-	}
-	silence, lose := named(h.Silence), named(h.Lose)
 	for _, w := range s.workers {
 		switch {
-		case lose[w.name]:
+		case slices.Contains(h.Lose, w.name):
 			s.fleet.MarkLost(w.Worker)
-		case silence[w.name]:
+		case slices.Contains(h.Silence, w.name):
 			s.fleet.Silence(w.Worker, s.now)
 		}
 	}
@@ -157,16 +150,16 @@ func (s *supposition[W, T]) losers() map[uint64]W {
 }
 
 // plan decides the term.
-func (s *supposition[W, T]) plan(massLoss bool) Plan[W, T] {
-	tasks := term.Tasks{Loaded: s.table.loaded, Still: s.o.cfg.reportedWeights && !s.table.weighed}
-	setExpected(&tasks, s.table.defs, s.o.cfg.handoff)
-	setWeights(&tasks, s.table.defs, s.table.reported)
+func (s *supposition[W, T]) plan(massLoss bool, holds []term.Hold) Plan[W, T] {
+	tasks := term.Tasks{Loaded: s.table.loaded, Holds: holds}
+	setExpected(&tasks, s.table.defs, s.o.cfg.Handoff)
+	setWeights(&tasks, s.table.defs)
 	t := &termRun[W, T]{
-		id:    Term{Epoch: s.o.cfg.epoch, Number: s.last.plan.Stats.Term.Number + 1},
+		id:    Term{Epoch: s.o.cfg.Epoch, Number: s.last.plan.Stats.Term.Number + 1},
 		fleet: s.fleet, workers: s.workers, losers: s.losers(), expect: &tasks, names: s.table.names,
 	}
 	now := term.Moment{Term: t.id.Number, Time: s.now}
-	s.fleet.Resume(&tasks, now)
+	s.fleet.Resume(&tasks, changedSince(s.last.expected, s.table.defs), now)
 	t.stats.Term, t.stats.Start, t.stats.MassLoss = t.id, s.now, massLoss
 	t.decision = s.fleet.Decide(&tasks, now)
 	t.stats.Planning = time.Since(s.now)

@@ -35,7 +35,8 @@ type callSlot[W, T comparable] struct {
 	name     W
 	gone     bool // its worker was removed
 	busy     bool
-	deadline time.Time // of the call in flight
+	deadline time.Time     // of the call in flight
+	write    *writeCall[T] // the call in flight, nil if it is a List
 	// legacy holds the starts since the worker's last answer that may have happened or
 	// may yet, while the worker is gone and a call to it is in flight.
 	legacy term.Set
@@ -101,15 +102,16 @@ func (l *inflight[W, T]) legacies() (tasks []int32) {
 	return tasks
 }
 
-// take marks the slot busy, until its deadline at least. The caller holds l.mu.
-func (l *inflight[W, T]) take(slot *callSlot[W, T], deadline time.Time) {
-	slot.busy, slot.deadline = true, deadline
+// take marks the slot busy, until its deadline at least. write is nil for a List. The caller holds
+// l.mu.
+func (l *inflight[W, T]) take(slot *callSlot[W, T], write *writeCall[T], deadline time.Time) {
+	slot.busy, slot.write, slot.deadline = true, write, deadline
 	l.inFlight++
 }
 
 // free marks the slot idle. The caller holds l.mu.
 func (l *inflight[W, T]) free(slot *callSlot[W, T]) {
-	slot.busy = false
+	slot.busy, slot.write = false, nil
 	l.inFlight--
 	if slot.gone {
 		delete(l.byName, slot.name)

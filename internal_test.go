@@ -35,7 +35,7 @@ func newSlowCluster(t *testing.T, names ...string) (*slowCluster, *Orchestrator[
 	for _, name := range names {
 		require.NoError(t, o.AddWorker(name))
 	}
-	t.Cleanup(func() { time.Sleep(o.cfg.timeout) }) // no call is under way then
+	t.Cleanup(func() { time.Sleep(o.cfg.CommunicatorTimeout) }) // no call is under way then
 	return c, o
 }
 
@@ -115,7 +115,7 @@ func TestT4_LateAnswerIsOvertaken(t *testing.T) {
 func TestT4_LateFailureOfAPredecessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, o := newSlowCluster(t, "w1", "w2")
-		o.cfg.grace = 0
+		o.cfg.GracePeriod = 0
 		require.NoError(t, o.NextTerm(t.Context()))
 		c.answerAfter(time.Hour, "w2")
 		require.ErrorIs(t, o.NextTerm(t.Context()), ErrSilent)
@@ -123,7 +123,7 @@ func TestT4_LateFailureOfAPredecessor(t *testing.T) {
 		require.NoError(t, o.AddWorker("w2"))
 		require.ErrorIs(t, o.NextTerm(t.Context()), ErrSilent, "the earlier call has not returned")
 		for _, state := range []State{Silent, Lost} {
-			time.Sleep(o.cfg.timeout) // the call under way fails
+			time.Sleep(o.cfg.CommunicatorTimeout) // the call under way fails
 			require.ErrorIs(t, o.NextTerm(t.Context()), ErrSilent)
 			require.Equal(t, state, o.LastActual()[1].State)
 		}

@@ -26,7 +26,7 @@ const (
 	defaultGrace       = 3 // timeouts, or ticks of Run
 	defaultMaxPause    = time.Minute
 	unlimitedMoves     = -1
-	defaultBand        = 50_000 // in millionths
+	defaultBand        = 0.05
 
 	// settleAtMost bounds how long Run waits for changes to end, in settle times.
 	settleAtMost = 25
@@ -48,41 +48,20 @@ type WorkerOption interface {
 	applyWorker(*workerConfig) error
 }
 
+// config is a Config in which a negative GracePeriod and an Epoch of 0 are not given.
 type config struct {
-	logger      *slog.Logger
-	timeout     time.Duration
-	stats       []func(TermStats)
-	concurrency int
-	grace       time.Duration // negative: not given
-	handoff     Handoff
-	maxMoves    int
-	firstMoves  int
-	maxLoss     float64
-	settle      time.Duration
-	epoch       uint64 // 0: not given
-	maxPause    time.Duration
-	seed        uint64
-	dryRun      bool
+	Config
 
-	band            int32 // in millionths
-	reportedWeights bool
+	logger *slog.Logger
+	stats  []func(TermStats)
 }
 
 func newConfig(opts []Option) (config, error) {
-	c := config{
-		logger:      slog.New(slog.DiscardHandler),
-		timeout:     defaultTimeout,
-		concurrency: defaultConcurrency,
-		grace:       -1,
-		handoff:     StopThenStart,
-		maxMoves:    unlimitedMoves,
-		firstMoves:  1,
-		maxLoss:     defaultMaxLoss,
-		settle:      defaultSettle,
-		maxPause:    defaultMaxPause,
-		seed:        rand.Uint64(),
-		band:        defaultBand,
-	}
+	c := config{logger: slog.New(slog.DiscardHandler), Config: Config{
+		CommunicatorTimeout: defaultTimeout, Concurrency: defaultConcurrency, GracePeriod: -1, Handoff: StopThenStart,
+		MaxMoves: unlimitedMoves, FirstMoves: 1, MaxLoss: defaultMaxLoss, Settle: defaultSettle, MaxPause: defaultMaxPause,
+		Seed: rand.Uint64(), Band: defaultBand,
+	}}
 	var errs []error
 	for _, opt := range opts {
 		if opt == nil {
@@ -91,8 +70,8 @@ func newConfig(opts []Option) (config, error) {
 		}
 		errs = append(errs, opt.apply(&c))
 	}
-	if c.epoch == 0 {
-		c.epoch = uint64(time.Now().UnixMilli())
+	if c.Epoch == 0 {
+		c.Epoch = uint64(time.Now().UnixMilli())
 	}
 	return c, errors.Join(errs...)
 }
@@ -123,12 +102,9 @@ type Config struct {
 
 // Config returns the options in force. It never blocks.
 func (o *Orchestrator[W, T]) Config() Config {
-	c := &o.cfg
-	return Config{
-		CommunicatorTimeout: c.timeout, Concurrency: c.concurrency, GracePeriod: o.grace(), Handoff: c.handoff,
-		MaxMoves: c.maxMoves, FirstMoves: c.firstMoves, MaxLoss: c.maxLoss, Settle: c.settle, Epoch: c.epoch, MaxPause: c.maxPause,
-		Seed: c.seed, DryRun: c.dryRun, Band: float64(c.band) / 1e6, ReportedWeights: c.reportedWeights, Every: time.Duration(o.tick.Load()),
-	}
+	c := o.cfg.Config
+	c.GracePeriod, c.Every = o.grace(), time.Duration(o.tick.Load())
+	return c
 }
 
 // CheckOptions returns the error that [New] would return for opts: all problems with them,
@@ -141,8 +117,8 @@ func CheckOptions(opts ...Option) error {
 // term returns the settings for decisions.
 func (c *config) term() term.Config {
 	return term.Config{
-		Timeout: c.timeout, MaxPause: c.maxPause, MaxLoss: c.maxLoss, MaxMoves: c.maxMoves, Seed: c.seed, Band: c.band,
-		FirstMoves: c.firstMoves,
+		Timeout: c.CommunicatorTimeout, MaxPause: c.MaxPause, MaxLoss: c.MaxLoss, MaxMoves: c.MaxMoves, Seed: c.Seed, Band: int32(math.Round(c.Band * 1e6)),
+		FirstMoves: c.FirstMoves,
 	}
 }
 
@@ -153,16 +129,16 @@ func (f option) apply(c *config) error { return f(c) }
 // set returns an option that has no invalid value.
 func set(f func(*config)) Option { return option(func(c *config) error { f(c); return nil }) }
 
-func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
+// checked returns an option that is invalid unless ok.
+func checked(f func(*config), ok bool, format string, args ...any) Option {
+	if ok {
+		return set(f)
+	}
+	return option(func(*config) error { return invalid(format, args...) })
 }
 
-// unless returns nil if ok, otherwise what invalid returns.
-func unless(ok bool, format string, args ...any) error {
-	if ok {
-		return nil
-	}
-	return invalid(format, args...)
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
 }
 
 // WithLogger sets the logger. The default, and nil, discard everything. A term without
@@ -179,10 +155,7 @@ func WithLogger(l *slog.Logger) Option {
 // The longest term takes five timeouts: one for listing, one within which changes
 // begin, and three for the changes that have begun.
 func WithCommunicatorTimeout(d time.Duration) Option {
-	return option(func(c *config) error {
-		c.timeout = d
-		return unless(d > 0 && d <= time.Hour, "WithCommunicatorTimeout(%v): must be above 0 and at most 1h", d)
-	})
+	return checked(func(c *config) { c.CommunicatorTimeout = d }, d > 0 && d <= time.Hour, "WithCommunicatorTimeout(%v): must be above 0 and at most 1h", d)
 }
 
 // WithStats sets a function that NextTerm calls at the end of each term, in its
@@ -190,20 +163,14 @@ func WithCommunicatorTimeout(d time.Duration) Option {
 // is called, in the order given. f must not call NextTerm. By default no function is
 // called. f must not be nil.
 func WithStats(f func(TermStats)) Option {
-	return option(func(c *config) error {
-		c.stats = append(c.stats, f)
-		return unless(f != nil, "WithStats(nil): must be a function")
-	})
+	return checked(func(c *config) { c.stats = append(c.stats, f) }, f != nil, "WithStats(nil): must be a function")
 }
 
 // WithConcurrency sets how many calls a term may have in flight. The calls of List for
 // which the term does not wait have a separate limit, which is also n. The default is
 // 1,024; n must be at least 1.
 func WithConcurrency(n int) Option {
-	return option(func(c *config) error {
-		c.concurrency = n
-		return unless(n >= 1, "WithConcurrency(%d): must be at least 1", n)
-	})
+	return checked(func(c *config) { c.Concurrency = n }, n >= 1, "WithConcurrency(%d): must be at least 1", n)
 }
 
 // WithGracePeriod sets how long after its last answer a silent worker is declared lost
@@ -216,10 +183,7 @@ func WithConcurrency(n int) Option {
 // declares a silent worker lost in the same term, and [HoldUntilRemoved] never. It must
 // not be negative.
 func WithGracePeriod(d time.Duration) Option {
-	return option(func(c *config) error {
-		c.grace = d
-		return unless(d >= 0, "WithGracePeriod(%v): must not be negative", d)
-	})
+	return checked(func(c *config) { c.GracePeriod = d }, d >= 0, "WithGracePeriod(%v): must not be negative", d)
 }
 
 // HandoffOption is both an [Option] and a [TaskOption]; see [WithHandoff].
@@ -239,7 +203,7 @@ func (h handoffOption) apply(c *config) error {
 	if err := Handoff(h).check(); err != nil {
 		return fmt.Errorf("WithHandoff: %w", err)
 	}
-	c.handoff = cmp.Or(Handoff(h), StopThenStart)
+	c.Handoff = cmp.Or(Handoff(h), StopThenStart)
 	return nil
 }
 
@@ -256,10 +220,7 @@ func (h handoffOption) applyTask(c *taskConfig) error {
 // limited. The default is no limit. 0 moves no healthy instance, so draining workers
 // keep their tasks. It must not be negative.
 func WithMaxMoves(n int) Option {
-	return option(func(c *config) error {
-		c.maxMoves = n
-		return unless(n >= 0, "WithMaxMoves(%d): must not be negative", n)
-	})
+	return checked(func(c *config) { c.MaxMoves = n }, n >= 0, "WithMaxMoves(%d): must not be negative", n)
 }
 
 // WithFirstMoves sets how many moves to a worker may be under way before the worker has
@@ -268,10 +229,7 @@ func WithMaxMoves(n int) Option {
 // hops, and risks as many healthy tasks on a worker that starts nothing. After a failed
 // move it is 1 for the rest of the term. The default is 1. It must be between 1 and 1,024.
 func WithFirstMoves(n int) Option {
-	return option(func(c *config) error {
-		c.firstMoves = n
-		return unless(n >= 1 && n <= 1024, "WithFirstMoves(%d): must be between 1 and 1024", n)
-	})
+	return checked(func(c *config) { c.FirstMoves = n }, n >= 1 && n <= 1024, "WithFirstMoves(%d): must be between 1 and 1024", n)
 }
 
 // WithMaxLoss sets the fraction of silent workers above which the leader's own network
@@ -284,10 +242,7 @@ func WithFirstMoves(n int) Option {
 // It also guards against changed labels. If these would evict more than this fraction of the
 // running instances, none is evicted for five minutes, and [TermStats] counts them.
 func WithMaxLoss(fraction float64) Option {
-	return option(func(c *config) error {
-		c.maxLoss = fraction
-		return unless(fraction >= 0 && fraction <= 1, "WithMaxLoss(%v): must be between 0 and 1", fraction)
-	})
+	return checked(func(c *config) { c.MaxLoss = fraction }, fraction >= 0 && fraction <= 1, "WithMaxLoss(%v): must be between 0 and 1", fraction)
 }
 
 // WithSettle sets how long [Orchestrator.Run] waits after the last change of the
@@ -295,10 +250,7 @@ func WithMaxLoss(fraction float64) Option {
 // if changes keep coming. The default is 200 ms; 0 starts the term at once. It must be
 // between 0 and an hour.
 func WithSettle(d time.Duration) Option {
-	return option(func(c *config) error {
-		c.settle = d
-		return unless(d >= 0 && d <= time.Hour, "WithSettle(%v): must be between 0 and 1h", d)
-	})
+	return checked(func(c *config) { c.Settle = d }, d >= 0 && d <= time.Hour, "WithSettle(%v): must be between 0 and 1h", d)
 }
 
 // WithEpoch sets the epoch that the terms carry. It must be higher than that of every
@@ -308,17 +260,14 @@ func WithSettle(d time.Duration) Option {
 // that have seen one must be restarted before they follow a leader that takes its
 // epochs from an election.
 func WithEpoch(e uint64) Option {
-	return set(func(c *config) { c.epoch = e })
+	return set(func(c *config) { c.Epoch = e })
 }
 
 // WithMaxPause bounds the pauses after failed starts and stops. They are counted in
 // terms; without a bound in time they would last for hours under a slow ticker. The
 // default is a minute. It must be above 0 and at most 24 h.
 func WithMaxPause(d time.Duration) Option {
-	return option(func(c *config) error {
-		c.maxPause = d
-		return unless(d > 0 && d <= 24*time.Hour, "WithMaxPause(%v): must be above 0 and at most 24h", d)
-	})
+	return checked(func(c *config) { c.MaxPause = d }, d > 0 && d <= 24*time.Hour, "WithMaxPause(%v): must be above 0 and at most 24h", d)
 }
 
 // WithSeed sets the order in which equally suitable workers receive tasks. Set it in
@@ -326,32 +275,30 @@ func WithMaxPause(d time.Duration) Option {
 // number drawn by New, so that many small orchestrators over the same workers do not all
 // use the workers added first.
 func WithSeed(n uint64) Option {
-	return set(func(c *config) { c.seed = n })
+	return set(func(c *config) { c.Seed = n })
 }
 
 // WithDryRun makes each term list and plan without writing: its changes have the outcome
 // [OutcomeDry]. Its calls carry no term, so they raise no worker's fence. Use it before
 // going live, or beside the leader that it will replace. The default is to write.
 func WithDryRun() Option {
-	return set(func(c *config) { c.dryRun = true })
+	return set(func(c *config) { c.DryRun = true })
 }
 
-// WithBand sets how far the load of a worker may be from its level without a move, as a
+// WithBand sets how far from its level the load of a worker may be without a move, as a
 // fraction of the level, if the weights of tasks differ. Within the band nothing moves,
-// whatever the weights do. The default is 0.05, which is 5 %; it must be between 0 and 1.
+// whatever the weights do; a worker beyond it is brought to half of it. The default is 0.05,
+// which is 5 %; it must be between 0 and 1.
 func WithBand(fraction float64) Option {
-	return option(func(c *config) error {
-		c.band = int32(math.Round(fraction * 1e6))
-		return unless(fraction >= 0 && fraction <= 1, "WithBand(%v): must be between 0 and 1", fraction)
-	})
+	return checked(func(c *config) { c.Band = fraction }, fraction >= 0 && fraction <= 1, "WithBand(%v): must be between 0 and 1", fraction)
 }
 
-// WithReportedWeights makes a new leader move nothing for an even spread before
+// WithReportedWeights makes a new leader move nothing for an even spread before one call of
 // [Orchestrator.UpdateWeights] has named half of the tasks. Otherwise it would even the
 // numbers of tasks, and move them back when it learns the weights. Starts, drains and what
 // the rules demand do not wait. By default a leader does not wait for weights.
 func WithReportedWeights() Option {
-	return set(func(c *config) { c.reportedWeights = true })
+	return set(func(c *config) { c.ReportedWeights = true })
 }
 
 type taskConfig struct{ TaskSettings }
@@ -361,11 +308,15 @@ type taskOption func(*taskConfig) error
 func (f taskOption) applyTask(c *taskConfig) error { return f(c) }
 
 // WithTaskInstances sets how many instances of the task run, each on a different
-// worker. The default is 1; it must be at least 1.
+// worker. The default is 1. 0, like -1, means that the task is not wanted, as after
+// [Orchestrator.RemoveTask].
 func WithTaskInstances(n int) TaskOption {
 	return taskOption(func(c *taskConfig) error {
-		c.Instances = n
-		return unless(n >= 1 && n <= math.MaxInt32, "WithTaskInstances(%d): must be at least 1 and at most %d; to run no instance, use RemoveTask", n, math.MaxInt32)
+		if n < -1 || n > math.MaxInt32 {
+			return invalid("WithTaskInstances(%d): must be between 1 and %d, or 0 for none, as after RemoveTask", n, math.MaxInt32)
+		}
+		c.Instances = cmp.Or(n, -1)
+		return nil
 	})
 }
 

@@ -27,12 +27,13 @@ type Orchestrator[W, T comparable] struct {
 	// changed holds a token while there is a change that Run has not seen.
 	changed chan struct{}
 
-	// mu guards the fields up to observers. It is held briefly, and never during a call
+	// mu guards the fields up to holds. It is held briefly, and never during a call
 	// to the Communicator.
 	mu        sync.Mutex
 	tasks     taskTable[T]
 	members   memberTable[W]
-	observers []*observer[W, T] // replaced, never changed in place
+	observers []*observer[W, T]    // replaced, never changed in place
+	holds     map[string]time.Time // by why: until when moves for an even spread wait
 
 	// turn holds a token while a term is under way. The goroutine that put it there
 	// owns the fields up to expected.
@@ -45,7 +46,7 @@ type Orchestrator[W, T comparable] struct {
 	expect         term.Tasks
 	expected       []taskDef[T] // those of expect; shared with snapshots, so never changed in place
 	tasksVersion   uint64       // the version of tasks that expect was made from
-	weightsVersion uint64       // the version of the reported weights that expect was made from
+	weightsVersion uint64       // the calls of UpdateWeights that expect was made from
 
 	tick atomic.Int64 // the ticker of Run, as a time.Duration; 0 without Run
 
@@ -74,6 +75,7 @@ func New[W, T comparable](c Communicator[W, T], opts ...Option) (*Orchestrator[W
 		applier: applier,
 		cfg:     cfg,
 		changed: make(chan struct{}, 1),
+		holds:   make(map[string]time.Time),
 		tasks:   taskTable[T]{ids: make(map[T]int32)},
 		members: newMemberTable[W](nil, 0),
 		turn:    make(chan struct{}, 1),
@@ -86,14 +88,15 @@ func New[W, T comparable](c Communicator[W, T], opts ...Option) (*Orchestrator[W
 
 // grace returns how long a worker may be silent before it is declared lost (T4).
 func (o *Orchestrator[W, T]) grace() time.Duration {
-	if o.cfg.grace >= 0 {
-		return o.cfg.grace
+	if o.cfg.GracePeriod >= 0 {
+		return o.cfg.GracePeriod
 	}
-	return defaultGrace * max(o.cfg.timeout, time.Duration(o.tick.Load()))
+	return defaultGrace * max(o.cfg.CommunicatorTimeout, time.Duration(o.tick.Load()))
 }
 
-// AddTask adds or redefines an expected task, from the next term on. Options that are
-// not given have their defaults, also for an existing name. If the name or an option is
+// AddTask adds or redefines an expected task, from the next term on. A task is redefined as
+// a whole: an option that is not given has its default, so AddTask("a") after
+// AddTask("a", WithTaskInstances(2)) makes it one instance. If the name or an option is
 // invalid, AddTask returns an error that wraps [ErrInvalid] and changes nothing.
 func (o *Orchestrator[W, T]) AddTask(name T, opts ...TaskOption) error {
 	if err := checkName("task", name); err != nil {
@@ -144,11 +147,12 @@ func (o *Orchestrator[W, T]) UpdateTasks(tasks []Task[T]) error {
 	return nil
 }
 
-// UpdateWeights sets what one instance takes of some tasks, such as their measured load. Such
-// a weight outranks [Task].Weight, and outlives a redefinition of the task, but not its
-// removal. A weight of 0 withdraws it. Tasks that weights does not name keep theirs, and names
-// of tasks that are not expected are ignored. If a weight is negative or above [MaxWeight],
-// UpdateWeights returns an error that wraps [ErrInvalid] and changes nothing.
+// UpdateWeights replaces what one instance of each task takes by measurement, such as its
+// load. A measured weight outranks [Task].Weight, and outlives a redefinition of the task, but
+// not its removal. 0 counts as 1, the least weight. A task that weights does not name is not
+// measured any more, and names of tasks that are not expected are ignored. If a weight is
+// negative or above [MaxWeight], UpdateWeights returns an error that wraps [ErrInvalid] and
+// changes nothing.
 //
 // It starts no term: the next one uses the weights. Smooth what you measure before the call.
 func (o *Orchestrator[W, T]) UpdateWeights(weights map[T]int64) error {
@@ -159,12 +163,12 @@ func (o *Orchestrator[W, T]) UpdateWeights(weights map[T]int64) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.tasks.reportAll(weights)
+	o.tasks.measure(weights)
 	return nil
 }
 
 // ListExpectedTasks returns the expected tasks, in the same order in each call. The
-// caller owns the slice, but must not change that of a task. Instances is never 0.
+// caller owns the slice, but must not change that of a task. Instances is at least 1.
 func (o *Orchestrator[W, T]) ListExpectedTasks() []Task[T] {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/f8949c05/orchestrator/internal/handover"
 	"github.com/f8949c05/orchestrator/internal/term"
 )
 
@@ -27,8 +28,10 @@ type Plan[W, T comparable] struct {
 	// with the reason. Starts that a plan without writes has in Changes are not in it.
 	Waiting []Waiting[W, T] `json:"waiting"`
 	// Paused holds what the term leaves alone because starts or stops failed: workers,
-	// tasks, a task on a worker, or all moves.
+	// tasks, a task on a worker, or all moves; and workers that fell.
 	Paused []Pause[W, T] `json:"paused"`
+	// Holds is why moves for an even spread wait. Stats counts the moves.
+	Holds []Hold `json:"holds,omitempty"`
 	// Workers counts each worker's tasks before and after the plan, in the order in
 	// which the workers were added.
 	Workers []WorkerPlan[W] `json:"workers"`
@@ -167,61 +170,61 @@ type Reason string
 // The reasons of changes.
 const (
 	// ReasonMissing starts an instance that no worker runs.
-	ReasonMissing Reason = "missing"
+	ReasonMissing = Reason(term.ReasonMissing)
 	// ReasonLost starts an instance whose worker was declared lost or removed.
-	ReasonLost Reason = "lost"
+	ReasonLost = Reason(term.ReasonLost)
 	// ReasonVanished starts an instance whose worker answers and does not list it any more,
 	// although no stop was sent. The worker may have restarted.
-	ReasonVanished Reason = "vanished"
+	ReasonVanished = Reason(term.ReasonVanished)
 	// ReasonUnexpected stops a task that is not expected.
-	ReasonUnexpected Reason = "unexpected"
+	ReasonUnexpected = Reason(term.ReasonUnexpected)
 	// ReasonSurplus stops an instance beyond those wanted.
-	ReasonSurplus Reason = "surplus"
+	ReasonSurplus = Reason(term.ReasonSurplus)
 	// ReasonRebalance moves an instance for an even spread.
-	ReasonRebalance Reason = "rebalance"
+	ReasonRebalance = Reason(term.ReasonRebalance)
 	// ReasonDrain moves an instance away from a draining worker.
-	ReasonDrain Reason = "drain"
+	ReasonDrain = Reason(term.ReasonDrain)
 	// ReasonRequires moves an instance away from a worker without the labels that the task
 	// requires.
-	ReasonRequires Reason = "requires"
+	ReasonRequires = Reason(term.ReasonRequires)
 	// ReasonZone moves an instance out of a zone with more than the task's MaxPerZone, or than
 	// an even spread over the zones.
-	ReasonZone Reason = "zone"
+	ReasonZone = Reason(term.ReasonZone)
 	// ReasonLimit moves an instance away from a worker with more than its MaxTasks.
-	ReasonLimit Reason = "limit"
+	ReasonLimit = Reason(term.ReasonLimit)
+	// ReasonRoom moves an instance to make room for one that is missing, or leaves a draining
+	// worker, or one where a rule forbids it.
+	ReasonRoom = Reason(term.ReasonRoom)
 )
 
 // The reasons of waiting. ReasonRequires, ReasonZone and ReasonLimit are reasons of waiting too:
 // the named worker keeps an instance that breaks the rule, because it has no other place.
 const (
 	// ReasonHeld: the named worker is silent or late and may still run the instance.
-	ReasonHeld Reason = "held"
+	ReasonHeld = Reason(term.ReasonHeld)
 	// ReasonNeverAnswered: the named worker has not answered since this leader started, and
 	// may run any task.
-	ReasonNeverAnswered Reason = "never answered"
+	ReasonNeverAnswered = Reason(term.ReasonNeverAnswered)
 	// ReasonNoWorker: no worker is open to new tasks.
-	ReasonNoWorker Reason = "no open worker"
+	ReasonNoWorker = Reason(term.ReasonNoWorker)
 	// ReasonNoOtherWorker: every worker that could take the instance already
 	// runs one of the same task.
-	ReasonNoOtherWorker Reason = "no other worker"
+	ReasonNoOtherWorker = Reason(term.ReasonNoOtherWorker)
 	// ReasonPaused: the workers that could take the instance failed to start it
 	// before, or its stop on the named worker failed.
-	ReasonPaused Reason = "paused"
+	ReasonPaused = Reason(term.ReasonPaused)
 	// ReasonPinned: the named worker is draining and has pinned the task; see [Pin].
-	ReasonPinned Reason = "pinned"
-	// ReasonLate: the instance has its place on the named worker, which had not
-	// answered when the term continued. It waits for the next term.
-	ReasonLate Reason = "late"
+	ReasonPinned = Reason(term.ReasonPinned)
 	// ReasonSkipped: the term did not begin the start on the named worker; the change has
 	// the cause.
 	ReasonSkipped Reason = "skipped"
 	// ReasonNoPlace: labels, zones or limits leave no worker for the instance. The causes say
 	// which. If a worker is named, it drains and keeps the instance.
-	ReasonNoPlace Reason = "no place"
+	ReasonNoPlace = Reason(term.ReasonNoPlace)
 	// ReasonEvictionHeld: the named worker does not have the labels that the task requires,
 	// and keeps the instance for now, because changed labels would evict too many; see
 	// [WithMaxLoss].
-	ReasonEvictionHeld Reason = "eviction held"
+	ReasonEvictionHeld = Reason(term.ReasonEvictionHeld)
 	// ReasonObserved: the leader starts the instance, or has the reason why it does not. Only
 	// terms of [Orchestrator.Observe] have this reason.
 	ReasonObserved Reason = "observed"
@@ -240,19 +243,19 @@ const (
 	// OutcomeDry: not carried out, because of [WithDryRun].
 	OutcomeDry Outcome = "dry"
 	// OutcomeDone: every call was acknowledged.
-	OutcomeDone Outcome = "done"
+	OutcomeDone = Outcome(handover.OutDone)
 	// OutcomeFailed: certainly not done. A task that was stopped for it is missing.
-	OutcomeFailed Outcome = "failed"
+	OutcomeFailed = Outcome(handover.OutFailed)
 	// OutcomeReturned: the task of a move was stopped, could not be started on its new
 	// worker, and runs again on its old one.
-	OutcomeReturned Outcome = "returned"
+	OutcomeReturned = Outcome(handover.OutReturned)
 	// OutcomeUnknown: the answer to a call was lost or late; the next term checks.
-	OutcomeUnknown Outcome = "unknown"
+	OutcomeUnknown = Outcome(handover.OutUnknown)
 	// OutcomeStopping: the stop is under way and outlasts the term; a later term
 	// continues it.
-	OutcomeStopping Outcome = "stopping"
+	OutcomeStopping = Outcome(handover.OutStopping)
 	// OutcomeSkipped: not begun in this term.
-	OutcomeSkipped Outcome = "skipped"
+	OutcomeSkipped = Outcome(handover.OutSkipped)
 )
 
 // Waiting is one or more instances of a task without a place.
@@ -293,7 +296,7 @@ func (w *Waiting[W, T]) Kind() WaitingKind {
 		return WaitingHeld
 	case ReasonFailed:
 		return WaitingFailing
-	case ReasonNeverAnswered, ReasonLate, ReasonSkipped:
+	case ReasonNeverAnswered, ReasonSkipped:
 		return WaitingUnplaced
 	}
 	switch {
@@ -342,17 +345,21 @@ type PauseKind string
 const (
 	// PauseWorker: the worker is quarantined. It keeps its tasks. After the pause it
 	// may gain one.
-	PauseWorker PauseKind = "worker"
+	PauseWorker = PauseKind(term.PauseWorker)
 	// PauseTask: the task failed to start on more than one worker, and no healthy
 	// task makes room for it. Worker is the one on which it failed last.
-	PauseTask PauseKind = "task"
+	PauseTask = PauseKind(term.PauseTask)
 	// PauseStart: the task failed to start on the worker, or has asked to leave it.
-	PauseStart PauseKind = "start"
+	PauseStart = PauseKind(term.PauseStart)
 	// PauseStop: the task failed to stop on the worker.
-	PauseStop PauseKind = "stop"
+	PauseStop = PauseKind(term.PauseStop)
 	// PauseMoves: a move left its task stopped, so starts may fail on every worker. No
 	// healthy instance moves, and after the pause only one.
-	PauseMoves PauseKind = "moves"
+	PauseMoves = PauseKind(term.PauseMoves)
+	// PauseFallen: the worker fell more than once in ten minutes: it was lost, removed with
+	// tasks, undrained, or came back without its tasks. It keeps its tasks, and takes only
+	// missing ones that no other worker may run.
+	PauseFallen = PauseKind(term.PauseFallen)
 )
 
 // Pause is a worker, a task or a kind of write that terms leave alone for a while,
@@ -362,8 +369,10 @@ type Pause[W, T comparable] struct {
 	// Worker and Task are the zero value if the kind has none.
 	Worker W
 	Task   T
-	// Until is the number of the first term that tries again.
+	// Until is the number of the first term that tries again; 0 for PauseFallen, of which Ends
+	// is the end.
 	Until uint64
+	Ends  time.Time
 	// Failures counts the failures in a row.
 	Failures int
 	// Err is the last failure.
@@ -376,6 +385,7 @@ type pauseJSON[W, T comparable] struct {
 	Worker   *W        `json:"worker,omitempty"`
 	Task     *T        `json:"task,omitempty"`
 	Until    uint64    `json:"until_term"`
+	Ends     time.Time `json:"ends,omitzero"`
 	Failures int       `json:"failures"`
 	Err      string    `json:"err"`
 }
@@ -385,7 +395,7 @@ type pauseJSON[W, T comparable] struct {
 func (p Pause[W, T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(pauseJSON[W, T]{
 		Kind: p.Kind, Worker: given(p.hasWorker(), p.Worker), Task: given(p.hasTask(), p.Task),
-		Until: p.Until, Failures: p.Failures, Err: errText(p.Err),
+		Until: p.Until, Ends: p.Ends, Failures: p.Failures, Err: errText(p.Err),
 	})
 }
 
@@ -397,7 +407,7 @@ func (p *Pause[W, T]) UnmarshalJSON(data []byte) error {
 	}
 	*p = Pause[W, T]{
 		Kind: in.Kind, Worker: valueOf(in.Worker), Task: valueOf(in.Task),
-		Until: in.Until, Failures: in.Failures, Err: textError(in.Err),
+		Until: in.Until, Ends: in.Ends, Failures: in.Failures, Err: textError(in.Err),
 	}
 	return nil
 }
@@ -414,7 +424,9 @@ func given[V any](is bool, v V) *V {
 func valueOf[V any](p *V) V { return *cmp.Or(p, new(V)) }
 
 func (p *Pause[W, T]) hasWorker() bool { return p.Kind != PauseMoves }
-func (p *Pause[W, T]) hasTask() bool   { return p.Kind != PauseMoves && p.Kind != PauseWorker }
+func (p *Pause[W, T]) hasTask() bool {
+	return p.Kind == PauseTask || p.Kind == PauseStart || p.Kind == PauseStop
+}
 
 // State is a worker's state in a term.
 type State uint8
@@ -477,10 +489,14 @@ func (p Plan[W, T]) String() string {
 	})
 	table(&b, "paused\tworker\ttask\tuntil term\tfailures\tlast failure", p.Paused, func(x Pause[W, T]) string {
 		worker, task := cell(x.hasWorker(), x.Worker), cell(x.hasTask(), x.Task)
-		return fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%v", x.Kind, worker, task, x.Until, x.Failures, x.Err)
+		until := fmt.Sprint(x.Until)
+		if !x.Ends.IsZero() {
+			until = x.Ends.Format(time.TimeOnly)
+		}
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%v", x.Kind, worker, task, until, x.Failures, x.Err)
 	})
 	heading := "worker\tstate\tbefore\tafter"
-	settings := slices.ContainsFunc(p.Workers, func(r WorkerPlan[W]) bool { return !r.Settings.Equal(WorkerSettings{}) })
+	settings := slices.ContainsFunc(p.Workers, func(r WorkerPlan[W]) bool { return !r.Settings.Equal(WorkerSettings{Host: r.Settings.Host}) })
 	if settings {
 		heading += "\tzone\tlabels\tshare\tmax tasks"
 	}
@@ -548,6 +564,9 @@ func (p Plan[W, T]) summary(b *strings.Builder) {
 	}
 	if s.Deferred > 0 {
 		fmt.Fprintf(b, "; %s left for later", plural(s.Deferred, "move"))
+	}
+	if s.MovesHeld > 0 && len(p.Holds) > 0 {
+		fmt.Fprintf(b, "; %s for an even spread held: %s", plural(s.MovesHeld, "move"), p.Holds[0])
 	}
 	if s.MassLoss {
 		b.WriteString("; too many workers silent at once, none declared lost")

@@ -71,7 +71,7 @@ func (o *Orchestrator[W, T]) Progress() Progress[W] {
 		p.Total = len(w.changes)
 		p.Done = p.Total - int(w.left.Load())
 		// A call of the listing that is still under way has an earlier deadline.
-		first := p.Since.Add(o.cfg.timeout)
+		first := p.Since.Add(o.cfg.CommunicatorTimeout)
 		for _, worker := range w.workers {
 			if worker.slot.busy && !worker.slot.deadline.Before(first) && !p.waitFor(worker.name) {
 				break

@@ -27,22 +27,24 @@ func (o *Orchestrator[W, T]) Run(ctx context.Context, every time.Duration) error
 	}
 	o.tick.Store(int64(every))
 	defer o.tick.Store(0)
-	if o.cfg.grace > 0 && o.cfg.grace < 2*every {
+	if o.cfg.GracePeriod > 0 && o.cfg.GracePeriod < 2*every {
 		o.cfg.logger.Warn("grace period shorter than two ticks, one missed answer loses a worker",
-			"grace", o.cfg.grace, "every", every)
+			"grace", o.cfg.GracePeriod, "every", every)
 	}
 	var failing loglimit.Limiter
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
-		o.clearChanged()
+		select { // the term sees what changed before
+		case <-o.changed:
+		default:
+		}
 		err := o.NextTerm(ctx)
-		switch {
-		case ctx.Err() != nil:
+		ended := ctx.Err() != nil
+		if ended {
 			err = causeOf(ctx)
-			o.inflight.end(err)
-			return err
-		case errors.Is(err, ErrDeposed):
+		}
+		if ended || errors.Is(err, ErrDeposed) {
 			o.inflight.end(err)
 			return err
 		}
@@ -88,14 +90,6 @@ func failuresOf[W, T comparable](err error) string {
 	return string(h.Sum(nil))
 }
 
-// clearChanged consumes the notice of all changes so far, which the next term includes.
-func (o *Orchestrator[W, T]) clearChanged() {
-	select {
-	case <-o.changed:
-	default:
-	}
-}
-
 // wait returns when the next term is due, or ctx is done.
 func (o *Orchestrator[W, T]) wait(ctx context.Context, tick <-chan time.Time) {
 	select {
@@ -105,12 +99,12 @@ func (o *Orchestrator[W, T]) wait(ctx context.Context, tick <-chan time.Time) {
 		return
 	case <-o.changed:
 	}
-	latest := time.After(settleAtMost * o.cfg.settle)
+	latest := time.After(settleAtMost * o.cfg.Settle)
 	for {
 		select {
 		case <-o.changed:
 			continue
-		case <-time.After(o.cfg.settle):
+		case <-time.After(o.cfg.Settle):
 		case <-latest:
 		case <-tick:
 		case <-ctx.Done():

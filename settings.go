@@ -17,15 +17,16 @@ type WorkerSettings struct {
 	Labels   []string `json:"labels,omitempty"`
 	Share    int      `json:"share,omitempty"`
 	MaxTasks int      `json:"max_tasks,omitempty"`
+	Host     string   `json:"host,omitempty"`
 }
 
 // Limits of the settings of tasks and workers.
 const (
 	// MaxLabels is the most labels of a worker, and the most that a task requires.
 	MaxLabels = 64
-	// MaxLabelBytes is the most bytes of a label or of the name of a zone.
+	// MaxLabelBytes is the most bytes of a label, or of the name of a zone or a host.
 	MaxLabelBytes = 256
-	// MaxSettingsBytes is the most bytes of the zone and the labels of a worker together. A
+	// MaxSettingsBytes is the most bytes of the zone, the host and the labels of a worker together. A
 	// member sends them with its registration.
 	MaxSettingsBytes = 4096
 	// MaxShare is the largest share of a worker.
@@ -39,6 +40,9 @@ func (s WorkerSettings) Check() error {
 	if err := checkText("Zone", s.Zone); err != nil {
 		return err
 	}
+	if err := checkText("Host", s.Host); err != nil {
+		return err
+	}
 	if s.Share < 0 || s.Share > MaxShare {
 		return invalid("Share is %d: must be between 1 and %d, or 0 for 1", s.Share, MaxShare)
 	}
@@ -48,19 +52,19 @@ func (s WorkerSettings) Check() error {
 	if err := checkLabels("Labels", s.Labels, false); err != nil {
 		return err
 	}
-	size := len(s.Zone)
+	size := len(s.Zone) + len(s.Host)
 	for _, label := range s.Labels {
 		size += len(label)
 	}
 	if size > MaxSettingsBytes {
-		return invalid("Zone and Labels have %d bytes: must have at most %d", size, MaxSettingsBytes)
+		return invalid("Zone, Host and Labels have %d bytes: must have at most %d", size, MaxSettingsBytes)
 	}
 	return nil
 }
 
 // IsZero reports whether nothing is set. JSON omits such settings.
 func (s WorkerSettings) IsZero() bool {
-	return s.Zone == "" && len(s.Labels) == 0 && s.Share == 0 && s.MaxTasks == 0
+	return s.Zone == "" && len(s.Labels) == 0 && s.Share == 0 && s.MaxTasks == 0 && s.Host == ""
 }
 
 // Normalized returns the same settings with Labels in order and without repetitions, and with
@@ -74,7 +78,8 @@ func (s WorkerSettings) Normalized() WorkerSettings {
 // Equal reports whether two settings mean the same.
 func (s WorkerSettings) Equal(other WorkerSettings) bool {
 	s, other = s.Normalized(), other.Normalized()
-	return s.Zone == other.Zone && s.Share == other.Share && s.MaxTasks == other.MaxTasks && slices.Equal(s.Labels, other.Labels)
+	return s.Zone == other.Zone && s.Host == other.Host && s.Share == other.Share && s.MaxTasks == other.MaxTasks &&
+		slices.Equal(s.Labels, other.Labels)
 }
 
 // checkLabels returns an error for the first invalid label. may: a label may begin with "!".
@@ -145,7 +150,7 @@ func NewTask[T comparable](name T, s TaskSettings) Task[T] {
 
 // NewWorker returns a worker with a name and settings. draining is as in [Worker].
 func NewWorker[W comparable](name W, draining bool, s WorkerSettings) Worker[W] {
-	return Worker[W]{name, draining, s.Zone, s.Labels, s.Share, s.MaxTasks}
+	return Worker[W]{name, draining, s.Zone, s.Labels, s.Share, s.MaxTasks, s.Host}
 }
 
 // WithTaskSettings sets all settings of the task.

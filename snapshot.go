@@ -144,75 +144,63 @@ func (s *Snapshot[W, T]) tasks(i int) []T {
 }
 
 // Expected yields the tasks that the term expected, in the order of
-// [Orchestrator.ListExpectedTasks]. Instances is never 0.
+// [Orchestrator.ListExpectedTasks]. Instances is at least 1.
 func (s *Snapshot[W, T]) Expected() iter.Seq[Task[T]] { return expectedOf(s.expected) }
 
 // WorkerState is a worker as a term left it.
 type WorkerState[W, T comparable] struct {
-	Name W
+	Name W `json:"name"`
 	// Tasks is the worker's last answer with the writes that it has acknowledged since,
 	// each task once. It is empty for a lost worker.
-	Tasks []T
+	Tasks []T `json:"tasks"`
 	// LastTasks holds the tasks that a lost worker had. It is nil for other workers.
-	LastTasks []T
-	State     State
+	LastTasks []T   `json:"last_tasks,omitempty"`
+	State     State `json:"state"`
 	// Since and SinceTerm are the start and the number of the first of the consecutive
 	// terms that found the worker in this state.
-	Since     time.Time
-	SinceTerm uint64
+	Since     time.Time `json:"since"`
+	SinceTerm uint64    `json:"since_term"`
 	// Err is why the term has no answer of a silent, late or lost worker. It is nil if
 	// the worker answered.
-	Err error
+	Err error `json:"-"`
 	// Draining reports whether the worker drains, and Quarantined whether it receives no
 	// tasks because it failed to start some.
-	Draining, Quarantined bool
+	Draining    bool `json:"draining,omitempty"`
+	Quarantined bool `json:"quarantined,omitempty"`
 	// LastAnswer is the time of its last answer, zero if it never answered, and ListTook
 	// the duration of that call.
-	LastAnswer time.Time
-	ListTook   time.Duration
+	LastAnswer time.Time     `json:"last_answer,omitzero"`
+	ListTook   time.Duration `json:"list_took_ns,omitempty"`
 	// Settings are those of the worker; a share of 0 is 1.
-	Settings WorkerSettings
+	Settings WorkerSettings `json:"settings,omitzero"`
 	// Weight and Level are as in [WorkerPlan].
-	Weight, Level int64
+	Weight int64 `json:"weight,omitempty"`
+	Level  int64 `json:"level,omitempty"`
 }
+
+// plainState is a WorkerState without methods.
+type plainState[W, T comparable] WorkerState[W, T]
 
 // workerStateJSON is the JSON form of WorkerState.
 type workerStateJSON[W, T comparable] struct {
-	Name        W             `json:"name"`
-	Tasks       []T           `json:"tasks"`
-	LastTasks   []T           `json:"last_tasks,omitempty"`
-	State       State         `json:"state"`
-	Since       time.Time     `json:"since"`
-	SinceTerm   uint64        `json:"since_term"`
-	Err         string        `json:"err,omitempty"`
-	Draining    bool          `json:"draining,omitempty"`
-	Quarantined bool          `json:"quarantined,omitempty"`
-	LastAnswer  time.Time     `json:"last_answer,omitzero"`
-	ListTook    time.Duration `json:"list_took_ns,omitempty"`
+	*plainState[W, T]
 
-	Settings WorkerSettings `json:"settings,omitzero"`
-	Weight   int64          `json:"weight,omitempty"`
-	Level    int64          `json:"level,omitempty"`
+	Err string `json:"err,omitempty"`
 }
 
 // MarshalJSON writes Err as its text.
 func (w WorkerState[W, T]) MarshalJSON() ([]byte, error) {
-	return json.Marshal(workerStateJSON[W, T]{
-		w.Name, w.Tasks, w.LastTasks, w.State, w.Since, w.SinceTerm, errText(w.Err),
-		w.Draining, w.Quarantined, w.LastAnswer, w.ListTook, w.Settings, w.Weight, w.Level,
-	})
+	return json.Marshal(workerStateJSON[W, T]{(*plainState[W, T])(&w), errText(w.Err)})
 }
 
 // UnmarshalJSON reads what MarshalJSON writes.
 func (w *WorkerState[W, T]) UnmarshalJSON(data []byte) error {
-	var in workerStateJSON[W, T]
+	in := workerStateJSON[W, T]{plainState: new(plainState[W, T])}
 	if err := json.Unmarshal(data, &in); err != nil {
 		return err
 	}
-	*w = WorkerState[W, T]{
-		in.Name, in.Tasks, in.LastTasks, in.State, in.Since, in.SinceTerm, textError(in.Err),
-		in.Draining, in.Quarantined, in.LastAnswer, in.ListTook, in.Settings, in.Weight, in.Level,
-	}
+	*w = WorkerState[W, T](*in.plainState)
+	w.Err = textError(in.Err)
 	return nil
 }
 

@@ -33,6 +33,8 @@ type TermStats struct {
 	// Deferred counts the moves left to later terms, by [WithMaxMoves] or because all
 	// moves pause.
 	Deferred int `json:"deferred"`
+	// MovesHeld counts the moves for an even spread that wait, because of [Plan].Holds.
+	MovesHeld int `json:"moves_held,omitempty"`
 	// EvictionsHeld counts the instances that stay on a worker without the labels that they
 	// require. If changed labels would evict more than [WithMaxLoss] allows to lose, none is
 	// evicted for five minutes.

@@ -52,7 +52,7 @@ func (o *Orchestrator[W, T]) runTerm(ctx context.Context, observed bool) error {
 	defer o.endTurn()
 	o.number++
 	t := &termRun[W, T]{
-		o: o, id: Term{Epoch: o.cfg.epoch, Number: o.number}, dry: observed || o.cfg.dryRun,
+		o: o, id: Term{Epoch: o.cfg.Epoch, Number: o.number}, dry: observed || o.cfg.DryRun,
 		fleet: o.fleet, expect: &o.expect, names: o.namesOf,
 	}
 	t.stats.Observed = observed
@@ -154,15 +154,12 @@ func (t *termRun[W, T]) update() {
 	o := t.o
 	o.mu.Lock()
 	o.expect.Loaded = o.tasks.loaded
-	o.expect.Still = o.cfg.reportedWeights && !o.tasks.weighed
+	o.expect.Holds = o.holdsAt(t.stats.Start, o.tasks.weighed)
 	tasksChanged := o.tasksVersion != o.tasks.version
-	weightsChanged := tasksChanged || o.weightsVersion != o.tasks.reportedVersion
-	if tasksChanged {
-		o.tasksVersion, o.expected = o.tasks.version, o.tasks.share()
-	}
-	var reported []int64
+	before := o.expected
+	weightsChanged := tasksChanged || o.weightsVersion != o.tasks.weights
 	if weightsChanged {
-		o.weightsVersion, reported = o.tasks.reportedVersion, o.tasks.shareReported()
+		o.tasksVersion, o.weightsVersion, o.expected = o.tasks.version, o.tasks.weights, o.tasks.share()
 	}
 	membersChanged := o.workersVersion != o.members.version
 	var names []W
@@ -173,11 +170,11 @@ func (t *termRun[W, T]) update() {
 	}
 	o.mu.Unlock()
 	if tasksChanged {
-		setExpected(&o.expect, o.expected, o.cfg.handoff)
-		o.fleet.ForgetTasks(&o.expect)
+		setExpected(&o.expect, o.expected, o.cfg.Handoff)
+		o.fleet.ForgetTasks(&o.expect, changedSince(before, o.expected))
 	}
 	if weightsChanged {
-		setWeights(&o.expect, o.expected, reported)
+		setWeights(&o.expect, o.expected)
 	}
 	if membersChanged {
 		o.setMembers(names, members, t.stats.Start)
@@ -275,7 +272,7 @@ func (t *termRun[W, T]) applyNoAnswers(answers []answer[T]) {
 		}
 		before := w.State
 		w.err = a.err
-		w.NoAnswer(a.missed, now, grace)
+		w.NoAnswer(a.missed, a.blocked, now, grace)
 		if w.Late {
 			continue
 		}

@@ -27,6 +27,7 @@ type answer[T comparable] struct {
 	began, took time.Duration
 	list        []T
 	held        bool   // the list is the most that the worker may run (C9)
+	blocked     bool   // it was not asked, because a write to it has not returned
 	pins, same  int32  // how many tasks at the end of list must not move, and at its start are unchanged
 	err         error  // errNotCalled until the answer comes; close replaces it for a worker that was asked
 	why         string // how the call failed, for later terms; "" if the worker is not the cause
@@ -88,7 +89,7 @@ func (o *Orchestrator[W, T]) list(ctx context.Context, term Term, start time.Tim
 		half:    make(chan struct{}), done: make(chan struct{}), idle: make(chan struct{}),
 	}
 	l.base, l.cancel = context.WithCancelCause(o.callContext(ctx, term))
-	timeout := o.cfg.timeout
+	timeout := o.cfg.CommunicatorTimeout
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	l.begin()
@@ -119,7 +120,7 @@ func (l *listing[W, T]) close() []answer[T] {
 	l.o.inflight.mu.Lock()
 	defer l.o.inflight.mu.Unlock()
 	l.closed = true
-	timeout := l.o.cfg.timeout
+	timeout := l.o.cfg.CommunicatorTimeout
 	lasted := time.Since(l.began)
 	for i := range l.answers {
 		a, w := &l.answers[i], l.workers[i]
@@ -142,7 +143,7 @@ func (l *listing[W, T]) begin() {
 	calls := &l.o.inflight
 	calls.mu.Lock()
 	defer calls.mu.Unlock()
-	grace, spare, served := l.o.grace(), l.o.cfg.concurrency, false
+	grace, spare, served := l.o.grace(), l.o.cfg.Concurrency, false
 	l.awaited.order = make([]int, 0, len(l.workers))
 	for i, w := range l.workers {
 		a := &l.answers[i]
@@ -153,10 +154,11 @@ func (l *listing[W, T]) begin() {
 		case w.slot.busy && l.began.Before(w.slot.deadline):
 			// The call counts as another failure only if it followed the last failure.
 			// Otherwise no term ran for a long time, and the answer may be on its way.
-			a.err, a.missed = w.unanswered(), w.slot.deadline.Sub(w.Missed) <= 2*l.o.cfg.timeout
+			a.err, a.missed = w.unanswered(), w.slot.deadline.Sub(w.Missed) <= 2*l.o.cfg.CommunicatorTimeout
+			a.blocked = w.slot.write != nil
 			spare--
-		case w.slot.busy:
-			a.err, a.missed = ErrStuck, true
+		case w.slot.busy: // a stop that hangs says nothing of its worker
+			a.err, a.missed, a.blocked = ErrStuck, !w.slot.write.stopsOnly(), true
 		case w.awaited || l.o.fleet.IsDue(w.Worker, l.began, grace):
 			l.awaited.order = append(l.awaited.order, i)
 		default:
@@ -167,7 +169,7 @@ func (l *listing[W, T]) begin() {
 		l.awaited, l.others = l.others, l.awaited
 	}
 	l.pending = len(l.awaited.order)
-	l.ask(&l.awaited, l.o.cfg.concurrency)
+	l.ask(&l.awaited, l.o.cfg.Concurrency)
 	l.ask(&l.others, spare)
 	// The term may continue before a goroutine has started the next one.
 	for range min(spare, len(l.others.order)) {
@@ -212,14 +214,14 @@ func (l *listing[W, T]) pull(q *callQueue, now time.Duration) (int, batch, bool)
 	}
 	i := q.order[q.next]
 	q.next++
-	timeout := l.o.cfg.timeout
+	timeout := l.o.cfg.CommunicatorTimeout
 	if l.batch.ctx == nil || now-l.batch.began > timeout/sharedPart {
 		ctx, release := context.WithDeadline(l.base, l.began.Add(now+callTimeout(timeout)))
 		l.releases = append(l.releases, release)
 		l.batch = batch{ctx: ctx, began: now}
 	}
 	w := l.workers[i]
-	l.o.inflight.take(w.slot, l.began.Add(l.batch.began+timeout))
+	l.o.inflight.take(w.slot, nil, l.began.Add(l.batch.began+timeout))
 	w.slot.late, w.slot.missed = nil, nil // what arrived since the term began is stale
 	l.answers[i].asked, l.answers[i].began = true, now
 	return i, l.batch, true
@@ -288,7 +290,7 @@ func (l *listing[W, T]) finish(q *callQueue, i int, a answer[T], now time.Durati
 		if q == &l.awaited {
 			l.pending--
 			if l.limit == 0 && l.pending <= len(l.awaited.order)/2 { // half have answered
-				l.limit = max(4*now, l.o.cfg.timeout/10)
+				l.limit = max(4*now, l.o.cfg.CommunicatorTimeout/10)
 				close(l.half)
 			}
 		}
@@ -306,7 +308,7 @@ func (l *listing[W, T]) finish(q *callQueue, i int, a answer[T], now time.Durati
 		// The worker is fenced at this term and gets no write before the next one, so
 		// its answer will still be true then.
 		calls.tardy = true
-		slot.late = &lateAnswer[T]{serial: w.Serial, answer: a, at: l.began.Add(now), prompt: a.took <= max(l.limit, l.o.cfg.timeout/10)}
+		slot.late = &lateAnswer[T]{serial: w.Serial, answer: a, at: l.began.Add(now), prompt: a.took <= max(l.limit, l.o.cfg.CommunicatorTimeout/10)}
 	}
 	// The next worker is taken before the listing is closed, so that a term with few
 	// calls in flight still lists its silent workers in turn.

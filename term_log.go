@@ -29,7 +29,7 @@ func (t *termRun[W, T]) log(ctx context.Context, before, plan *Plan[W, T]) {
 	}
 	t.logMassLoss(l)
 	t.logStorm(l)
-	t.logQuarantines(l, before.Paused, plan.Paused)
+	t.logQuarantines(l, before, plan)
 	t.logFailing(l, plan)
 	still := t.logStopping(l, before.Changes, changes)
 	if l.Enabled(ctx, slog.LevelDebug) {
@@ -67,25 +67,21 @@ func (c *Change[W, T]) attrs() []slog.Attr {
 }
 
 // logQuarantines logs the quarantines that began or ended in this term.
-func (t *termRun[W, T]) logQuarantines(l *slog.Logger, before, paused []Pause[W, T]) {
+func (t *termRun[W, T]) logQuarantines(l *slog.Logger, before, plan *Plan[W, T]) {
 	was := make(map[W]bool)
-	for i := range before {
-		if before[i].Kind == PauseWorker {
-			was[before[i].Worker] = true
+	for i := range before.Workers {
+		if w := &before.Workers[i]; w.Quarantined {
+			was[w.Name] = true
 		}
 	}
-	for i := range paused {
-		p := &paused[i]
-		if p.Kind == PauseWorker && !was[p.Worker] {
+	for i := range plan.Paused {
+		if p := &plan.Paused[i]; p.Kind == PauseWorker && !was[p.Worker] {
 			l.Warn("worker quarantined", "worker", p.Worker, "until_term", p.Until, "failures", p.Failures, "err", p.Err)
 		}
-		if p.Kind == PauseWorker {
-			delete(was, p.Worker)
-		}
 	}
-	for _, w := range t.workers { // in order
-		if was[w.name] {
-			l.Info("worker no longer quarantined", "worker", w.name)
+	for i := range plan.Workers {
+		if w := &plan.Workers[i]; was[w.Name] && !w.Quarantined {
+			l.Info("worker no longer quarantined", "worker", w.Name)
 		}
 	}
 }
@@ -139,7 +135,7 @@ func (t *termRun[W, T]) logMassLoss(l *slog.Logger) {
 	args = append(args, loglimit.Omitted(omitted))
 	switch {
 	case !ok:
-	case t.o.cfg.grace == HoldUntilRemoved: // none would be declared lost anyway
+	case t.o.cfg.GracePeriod == HoldUntilRemoved: // none would be declared lost anyway
 		l.Warn("most workers silent, this leader may be cut off", args...)
 	default:
 		l.Error("most workers silent, none declared lost", args...)

@@ -61,6 +61,7 @@ func (t *termRun[W, T]) plan() Plan[W, T] {
 		Changes: changes,
 		Waiting: waiting,
 		Paused:  t.paused(),
+		Holds:   t.holdsOf(),
 		Workers: t.rowsAfter(),
 	}
 }
@@ -78,7 +79,7 @@ func (t *termRun[W, T]) count() {
 // countChanges counts what was planned, and what is missing after it.
 func (t *termRun[W, T]) countChanges() {
 	s, d := &t.stats, &t.decision
-	s.Deferred, s.Adds, s.LowerBound, s.EvictionsHeld = d.Deferred, d.Adds, d.LowerBound, d.EvictionsHeld
+	s.Deferred, s.MovesHeld, s.Adds, s.LowerBound, s.EvictionsHeld = d.Deferred, d.MovesHeld, d.Adds, d.LowerBound, d.EvictionsHeld
 	in := &s.Instances
 	in.Wanted, in.Held, in.Unplaceable, in.Missing = t.expect.Wanted, d.Held, d.Unplaced, d.Missing
 	if !t.expect.Loaded {
@@ -86,7 +87,7 @@ func (t *termRun[W, T]) countChanges() {
 		return
 	}
 	if s.Observed {
-		s.Deferred, s.Adds, s.LowerBound = 0, 0, 0
+		s.Deferred, s.MovesHeld, s.Adds, s.LowerBound = 0, 0, 0, 0
 	} else if len(d.Changes) > 0 {
 		s.Changes, s.Outcomes = make(map[ChangeKind]int), make(map[Outcome]int)
 	}
@@ -123,37 +124,11 @@ func (t *termRun[W, T]) net(i int) int8 {
 func kindOf(c *term.Change) ChangeKind {
 	switch {
 	case c.From == handover.None:
-		return ChangeKind{Start, reasonOf(c.Reason)}
+		return ChangeKind{Start, Reason(c.Reason)}
 	case c.To == handover.None:
-		return ChangeKind{Stop, reasonOf(c.Reason)}
+		return ChangeKind{Stop, Reason(c.Reason)}
 	}
-	return ChangeKind{Move, reasonOf(c.Reason)}
-}
-
-// reasonOf returns the public form of a reason.
-func reasonOf(r term.Reason) Reason {
-	return [...]Reason{
-		term.ReasonMissing:    ReasonMissing,
-		term.ReasonLost:       ReasonLost,
-		term.ReasonVanished:   ReasonVanished,
-		term.ReasonUnexpected: ReasonUnexpected,
-		term.ReasonSurplus:    ReasonSurplus,
-		term.ReasonRebalance:  ReasonRebalance,
-		term.ReasonDrain:      ReasonDrain,
-		term.ReasonRequires:   ReasonRequires,
-		term.ReasonZone:       ReasonZone,
-		term.ReasonLimit:      ReasonLimit,
-
-		term.ReasonHeld:          ReasonHeld,
-		term.ReasonNeverAnswered: ReasonNeverAnswered,
-		term.ReasonNoWorker:      ReasonNoWorker,
-		term.ReasonNoOtherWorker: ReasonNoOtherWorker,
-		term.ReasonPaused:        ReasonPaused,
-		term.ReasonPinned:        ReasonPinned,
-		term.ReasonLate:          ReasonLate,
-		term.ReasonNoPlace:       ReasonNoPlace,
-		term.ReasonEvictionHeld:  ReasonEvictionHeld,
-	}[r]
+	return ChangeKind{Move, Reason(c.Reason)}
 }
 
 func (t *termRun[W, T]) changes() []Change[W, T] {
@@ -198,7 +173,7 @@ func (t *termRun[W, T]) waiting() []Waiting[W, T] {
 	names := t.names(len(d.Waiting), func(i int) int32 { return d.Waiting[i].Task })
 	all := make([]Waiting[W, T], len(d.Waiting))
 	for i, w := range d.Waiting {
-		all[i] = Waiting[W, T]{Task: names[i], Instances: w.Instances, Reason: reasonOf(w.Reason), Causes: causesOf(w.Causes)}
+		all[i] = Waiting[W, T]{Task: names[i], Instances: w.Instances, Reason: Reason(w.Reason), Causes: causesOf(w.Causes)}
 		all[i].Worker, all[i].Named = t.workerName(w.Worker)
 	}
 	return all
@@ -243,16 +218,12 @@ func (t *termRun[W, T]) notStarted(changes []Change[W, T]) (all []Waiting[W, T])
 
 // paused lists the active pauses, and all those of quarantined workers and suspects.
 func (t *termRun[W, T]) paused() []Pause[W, T] {
-	kinds := [...]PauseKind{
-		term.PauseWorker: PauseWorker, term.PauseTask: PauseTask, term.PauseStart: PauseStart,
-		term.PauseStop: PauseStop, term.PauseMoves: PauseMoves,
-	}
 	pauses := t.fleet.Paused(t.now())
 	all := make([]Pause[W, T], len(pauses))
 	var tasks []int32
 	var of []*Pause[W, T]
 	for i, p := range pauses {
-		all[i] = Pause[W, T]{Kind: kinds[p.Kind], Until: p.Until, Failures: p.Failures, Err: p.Err}
+		all[i] = Pause[W, T]{Kind: PauseKind(p.Kind), Until: p.Until, Ends: p.Ends, Failures: p.Failures, Err: p.Err}
 		all[i].Worker, _ = t.workerName(p.Worker)
 		if p.Task != handover.None {
 			tasks, of = append(tasks, p.Task), append(of, &all[i])

@@ -83,7 +83,7 @@ type writeCall[T comparable] struct {
 	call     handover.Call
 	writes   []Write[T]
 	started  time.Time
-	deadline time.Time
+	deadline time.Time               // when the term waits no longer
 	over     bool                    // the term no longer waits: it returned, or its time is up
 	applied  []bool                  // by write: it was done before the call returned; nil if none was
 	index    func() map[Write[T]]int // of writes
@@ -91,6 +91,11 @@ type writeCall[T comparable] struct {
 	// Set when the call has returned:
 	took time.Duration
 	errs []error
+}
+
+// stopsOnly reports whether c is a call that starts nothing.
+func (c *writeCall[T]) stopsOnly() bool {
+	return c != nil && !slices.ContainsFunc(c.writes, func(w Write[T]) bool { return w.Op == OpAdd })
 }
 
 // writeResults holds what the term has not processed yet: the calls that have returned, and
@@ -123,7 +128,7 @@ func (w *writing[W, T]) write(ctx context.Context) error {
 	start := time.Now()
 	w.began = start
 	defer func() { w.ended = time.Now() }()
-	timeout := w.o.cfg.timeout
+	timeout := w.o.cfg.CommunicatorTimeout
 	// A change begins within the first timeout. A move that has begun takes at
 	// most three: so its second half begins within the second and its
 	// give-back within the third.
@@ -155,7 +160,7 @@ func (w *writing[W, T]) write(ctx context.Context) error {
 			w.abandon()
 			return w.cause
 		}
-		for w.active < w.o.cfg.concurrency {
+		for w.active < w.o.cfg.Concurrency {
 			call, ok := w.Machine.Next()
 			if !ok {
 				break
@@ -195,8 +200,9 @@ func (w *writing[W, T]) write(ctx context.Context) error {
 // send makes a call on a separate goroutine.
 func (w *writing[W, T]) send(call handover.Call) {
 	c := &writeCall[T]{call: call, started: time.Now(), writes: make([]Write[T], len(call.Writes))}
-	c.deadline = c.started.Add(w.o.cfg.timeout)
+	until, hangs := c.started.Add(w.o.cfg.CommunicatorTimeout), true
 	for i, write := range call.Writes {
+		hangs = hangs && write.Start && w.changes[write.Change].Hangs
 		if t := &w.times[write.Change]; !t.begun {
 			t.begun, t.began = true, c.started.Sub(w.began)
 		}
@@ -205,16 +211,20 @@ func (w *writing[W, T]) send(call handover.Call) {
 			c.writes[i].Op = OpAdd
 		}
 	}
-	w.sent = append(w.sent, c)
+	if c.deadline = until; hangs {
+		c.deadline = c.started.Add(w.o.cfg.CommunicatorTimeout / 10)
+	}
+	at, _ := slices.BinarySearchFunc(w.sent, c, func(a, b *writeCall[T]) int { return cmp.Or(a.deadline.Compare(b.deadline), -1) })
+	w.sent = slices.Insert(w.sent, at, c)
 	w.active++
 	worker := w.workers[call.Worker]
 
 	calls := &w.o.inflight
 	calls.mu.Lock()
-	calls.take(worker.slot, c.deadline)
+	calls.take(worker.slot, c, until)
 	calls.mu.Unlock()
 
-	ctx, cancel := context.WithDeadline(w.ctx, c.started.Add(callTimeout(w.o.cfg.timeout)))
+	ctx, cancel := context.WithDeadline(w.ctx, c.started.Add(callTimeout(w.o.cfg.CommunicatorTimeout)))
 	results := w.results
 	if len(c.writes) > 1 {
 		c.index = sync.OnceValue(func() map[Write[T]]int {
@@ -350,7 +360,7 @@ func (w *writing[W, T]) abandon() {
 func (w *writing[W, T]) settle(c *writeCall[T], errs []error, took time.Duration, stuck bool) {
 	c.over = true
 	w.active--
-	timedOut := stuck || took >= callTimeout(w.o.cfg.timeout)
+	timedOut := stuck || took >= callTimeout(w.o.cfg.CommunicatorTimeout)
 	rest := handover.Call{Worker: c.call.Worker} // the writes that were not applied before
 	var answers []handover.Result
 	for i, err := range errs {
@@ -430,14 +440,10 @@ func (w *writing[W, T]) outcome(i int) (Outcome, error) {
 	switch out {
 	case handover.OutDone:
 		return OutcomeDone, nil
-	case handover.OutFailed, handover.OutUnstarted:
-		return OutcomeFailed, err
-	case handover.OutReturned:
-		return OutcomeReturned, err
-	case handover.OutStopping:
-		return OutcomeStopping, err
-	case handover.OutSkipped:
-		return OutcomeSkipped, err
+	case handover.OutUnstarted:
+		out = handover.OutFailed
+	case handover.Pending:
+		out = handover.OutUnknown
 	}
-	return OutcomeUnknown, err
+	return Outcome(out), err
 }

@@ -14,7 +14,7 @@ import (
 type Task[T comparable] struct {
 	Name T `json:"name"`
 	// Instances is the number of workers that run the task at the same time, one
-	// instance each; 0 means 1.
+	// instance each. 0 means 1, and -1 that the task is not wanted, as if it were left out.
 	Instances int `json:"instances,omitempty"`
 	// Handoff is the order of the two halves of a move. The zero value takes that of
 	// [WithHandoff].
@@ -25,9 +25,9 @@ type Task[T comparable] struct {
 	// MaxPerZone is the most instances in one zone. 0 spreads the instances evenly over the
 	// zones, and never leaves one without a place. A negative number is no rule.
 	MaxPerZone int `json:"max_per_zone,omitempty"`
-	// Weight is what one instance takes, in any unit, at most 2⁴⁰. 0 is the mean of the
-	// weights given, or 1 without any. A weight of [Orchestrator.UpdateWeights]
-	// outranks it.
+	// Weight is what one instance takes, in any unit, at most 2⁴⁰. 0 is not given: the mean of
+	// the weights given, or 1 without any. A weight of [Orchestrator.UpdateWeights] outranks
+	// it; there 0 is the least weight.
 	Weight int64 `json:"weight,omitempty"`
 }
 
@@ -50,8 +50,8 @@ type TaskSettings struct {
 
 // Check returns an error that wraps [ErrInvalid] if no task can have the settings.
 func (s TaskSettings) Check() error {
-	if s.Instances < 0 || s.Instances > math.MaxInt32 {
-		return invalid("Instances is %d: must be between 1 and %d, or 0 for 1; to run no instance, leave the task out", s.Instances, math.MaxInt32)
+	if s.Instances < -1 || s.Instances > math.MaxInt32 {
+		return invalid("Instances is %d: must be between 1 and %d, 0 for 1, or -1 for a task that is not wanted", s.Instances, math.MaxInt32)
 	}
 	if err := s.Handoff.check(); err != nil {
 		return err
@@ -65,11 +65,11 @@ func (s TaskSettings) Check() error {
 	return checkLabels("Requires", s.Requires, true)
 }
 
-// Normalized returns the same settings with Instances of at least 1, Requires in order and
+// Normalized returns the same settings with 1 for Instances of 0, Requires in order and
 // without repetitions, and -1 for a negative MaxPerZone. Equal settings are then equal
 // field by field. It does not change the slice.
 func (s TaskSettings) Normalized() TaskSettings {
-	s.Instances, s.MaxPerZone, s.Requires = max(s.Instances, 1), max(s.MaxPerZone, -1), normalizedLabels(s.Requires)
+	s.Instances, s.MaxPerZone, s.Requires = cmp.Or(s.Instances, 1), max(s.MaxPerZone, -1), normalizedLabels(s.Requires)
 	return s
 }
 
@@ -94,13 +94,14 @@ func (s TaskSettings) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON reads such an object. It ignores unknown fields and normalizes the
-// settings. If it fails, s is unchanged.
+// settings. An "instances" of 0 that is written out counts as -1. If it fails, s is unchanged.
 func (s *TaskSettings) UnmarshalJSON(data []byte) error {
 	type plain TaskSettings
-	var in plain
+	in := plain{Instances: 1}
 	if err := json.Unmarshal(data, &in); err != nil {
 		return err
 	}
+	in.Instances = cmp.Or(in.Instances, -1)
 	if err := TaskSettings(in).Check(); err != nil {
 		return err
 	}
@@ -123,11 +124,14 @@ type Worker[W comparable] struct {
 	Share int `json:"share,omitempty"`
 	// MaxTasks is the most tasks that the worker runs; 0 means no limit.
 	MaxTasks int `json:"max_tasks,omitempty"`
+	// Host is what runs the worker, where each process has another Name; empty means that the
+	// name stands for it. Its falls outlive the worker: see [PauseFallen].
+	Host string `json:"host,omitempty"`
 }
 
 // Settings returns the settings of the worker, except whether it drains.
 func (w Worker[W]) Settings() WorkerSettings {
-	return WorkerSettings{Zone: w.Zone, Labels: w.Labels, Share: w.Share, MaxTasks: w.MaxTasks}
+	return WorkerSettings{Zone: w.Zone, Labels: w.Labels, Share: w.Share, MaxTasks: w.MaxTasks, Host: w.Host}
 }
 
 // Handoff is the order of the two halves of a move.

@@ -30,7 +30,7 @@ type worker[W, T comparable] struct {
 
 // setMembers makes the members the workers of the fleet.
 func (o *Orchestrator[W, T]) setMembers(names []W, members []term.Member, now time.Time) {
-	o.fleet.Retain(members)
+	o.fleet.Retain(members, now)
 	gone := o.dropGone()
 	o.keepLosers(gone)
 	o.inflight.forget(gone) // before a new worker of the same name joins

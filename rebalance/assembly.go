@@ -2,16 +2,13 @@ package rebalance
 
 // The last steps: from drops and adds to changes, and which moves are made now.
 
-import (
-	"slices"
-)
+import "math"
 
 // assembly is the step that makes the changes of the plan from drops and adds.
 type assembly struct {
 	*draft
 	starts numbering // the tasks of which a copy starts that is not moved
 	latest []int32   // by number in starts: the latest drop that is not part of a change yet, plus one
-	late   rows      // by worker: the tasks whose moves come last
 }
 
 // leftover lists the copies without a place, and drops the copies on draining workers that
@@ -194,9 +191,10 @@ func (a *assembly) pairUp() {
 	}
 }
 
-// postpone leaves all but MaxMoves of the moves to later calls. Moves off draining
+// postpone leaves all but MaxMoves of the moves to later calls, and with Still all that are for
+// an even spread: without rules no copy needs room. Moves off draining
 // workers come first. Of the others it chooses moves that do not make the spread worse at
-// the loads at that point. Copies listed in MoveLast move last.
+// the loads at that point.
 //
 // There is always a move to choose. Let l be the loads before the moves and f those
 // after. The sum over all moves of l(from) − l(to) is the sum over the workers of
@@ -206,7 +204,8 @@ func (a *assembly) pairUp() {
 // smaller. So repeated calls converge.
 func (a *assembly) postpone() {
 	d := a.draft
-	if d.MaxMoves < 0 || d.plan.Moves <= d.MaxMoves {
+	left, held := d.allowance(d.plan.Changes)
+	if held == 0 && d.plan.Moves <= left {
 		return
 	}
 	// now holds the loads without any move.
@@ -217,17 +216,12 @@ func (a *assembly) postpone() {
 			now[c.From]++
 		}
 	}
-	a.late.fill(len(d.States), d.MoveLast)
 	chosen := sized(d.scratch, len(d.plan.Changes))
 	d.scratch = chosen
-	left := d.MaxMoves
 	// choose chooses the moves for which passes is true, and reports whether there were any.
-	choose := func(late bool, pass func(c Change) bool) (some bool) {
+	choose := func(pass func(c Change) bool) (some bool) {
 		for i, c := range d.plan.Changes {
 			if left == 0 || c.From == None || c.To == None || chosen[i] != 0 || !pass(c) {
-				continue
-			}
-			if !late && slices.Contains(a.late.row(c.From), c.Task) {
 				continue
 			}
 			chosen[i] = 1
@@ -244,26 +238,50 @@ func (a *assembly) postpone() {
 			return c.Reason == Rebalance && (d.States[c.From] == Quarantined || now[c.From]-now[c.To] >= gain)
 		}
 	}
-	for _, late := range []bool{false, true} {
-		choose(late, drains)
-		// First those that make the spread better: a move that leaves it as it is could
-		// displace a move from a fuller worker.
-		for again := true; again; {
-			again = choose(late, evens(2)) || choose(late, evens(1))
-		}
+	choose(drains)
+	// First those that make the spread better: a move that leaves it as it is could
+	// displace a move from a fuller worker.
+	for again := !d.Still; again; {
+		again = choose(evens(2)) || choose(evens(1))
 	}
 	changes := d.plan.Changes[:0]
 	for i, c := range d.plan.Changes {
 		if c.From != None && c.To != None && chosen[i] == 0 {
-			d.plan.Deferred++
-			d.plan.Adds--
-			d.plan.Moves--
+			d.leaveOut(&c)
 			continue
 		}
 		changes = append(changes, c)
 	}
 	d.plan.Changes = changes
-	// A plan to these loads together with the deferred moves reaches the full plan's
+	// A plan to these loads together with the moves that are left out reaches the full plan's
 	// loads. Missing copies start in any case.
-	d.plan.LowerBound = max(d.plan.Adds-d.plan.Moves, d.plan.LowerBound-d.plan.Deferred)
+	d.plan.LowerBound = max(d.plan.Adds-d.plan.Moves, d.plan.LowerBound-d.plan.Deferred-d.plan.Held)
+}
+
+// allowance returns how many moves the plan may have, and how many of the changes Still holds.
+func (d *draft) allowance(changes []Change) (moves, held int) {
+	moves = math.MaxInt
+	if d.MaxMoves >= 0 {
+		moves = d.MaxMoves
+	}
+	if d.Trial {
+		moves = min(moves, 1)
+	}
+	for i := range changes {
+		if d.Still && changes[i].Reason == Rebalance {
+			held++
+		}
+	}
+	return moves, held
+}
+
+// leaveOut counts a move that is left to a later call.
+func (d *draft) leaveOut(c *Change) {
+	if d.Still && (c.Reason == Rebalance || d.MaxMoves < 0 && !d.Trial) {
+		d.plan.Held++
+	} else {
+		d.plan.Deferred++
+	}
+	d.plan.Adds--
+	d.plan.Moves--
 }

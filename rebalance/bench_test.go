@@ -85,12 +85,6 @@ var events = []struct {
 	{"one_drains", func(pr *rebalance.Problem) *rebalance.Problem { return in(pr, rebalance.Draining, 1) }},
 	{"tenth_drains", func(pr *rebalance.Problem) *rebalance.Problem { return in(pr, rebalance.Draining, len(pr.States)/10) }},
 	{"one_quarantined", func(pr *rebalance.Problem) *rebalance.Problem { return in(pr, rebalance.Quarantined, 1) }},
-	{"one_gains", func(pr *rebalance.Problem) *rebalance.Problem {
-		pr = joined(pr, 1)
-		pr.States[len(pr.States)-1], pr.MaxGain = rebalance.Quarantined, make([]int32, len(pr.States))
-		pr.MaxGain[len(pr.States)-1] = 1
-		return pr
-	}},
 	{"tenth_pinned_one_joins", func(pr *rebalance.Problem) *rebalance.Problem { return joined(pinnedTenth(pr), 1) }},
 	{"all_on_one", func(pr *rebalance.Problem) *rebalance.Problem {
 		all := rand.New(rand.NewPCG(5, 5)).Perm(len(pr.Want))

@@ -18,7 +18,6 @@ type reading struct {
 	open, quarantined []int    // workers
 	forbidden         map[rebalance.Pair]bool
 	isPinned          bool // some copy is
-	gains             bool // a quarantined worker may gain
 	// Copies by task: on frozen workers, on all others, on draining ones, on quarantined ones.
 	frozen, answering, draining, kept []int
 	// target is how many copies each task is to have outside the frozen workers.
@@ -65,7 +64,6 @@ func read(pr *rebalance.Problem) *reading {
 			r.open = append(r.open, w)
 		case rebalance.Quarantined:
 			r.quarantined = append(r.quarantined, w)
-			r.gains = r.gains || r.gain(w) > 0
 		}
 	}
 	for _, p := range pr.Forbidden {
@@ -82,14 +80,6 @@ func read(pr *rebalance.Problem) *reading {
 // free reports whether nothing restricts which open worker may run what.
 func (r *reading) free() bool { return !r.isPinned && len(r.forbidden) == 0 }
 
-// gain returns how many copies a quarantined worker may gain.
-func (r *reading) gain(worker int) int {
-	if r.pr.MaxGain == nil {
-		return 0
-	}
-	return int(r.pr.MaxGain[worker])
-}
-
 // plain reports whether the minimum of Adds is promised. Pinned copies do not restrict
 // tasks that are wanted once.
 func (r *reading) plain() bool {
@@ -104,11 +94,6 @@ func (r *reading) mayRun(worker, task int) bool {
 	}
 	pair := rebalance.Pair{Task: int32(task), Worker: int32(worker)}
 	return r.pr.States[worker] == rebalance.Open && !r.forbidden[pair]
-}
-
-// mayGain reports whether a quarantined worker may gain a task.
-func (r *reading) mayGain(worker, task int) bool {
-	return !r.held[worker][task] && !r.forbidden[rebalance.Pair{Task: int32(task), Worker: int32(worker)}]
 }
 
 // depth returns the rank of copy j of a task, counted from 0, outside the frozen and
@@ -129,9 +114,6 @@ type outcome struct {
 	// Copies by task after the plan: on open, quarantined, draining workers.
 	onOpen, onQuarantined, onDraining []int
 	loads                             []int // by worker
-	gained                            []int // by worker
-	given                             []int // by task: copies that quarantined workers gain
-	grown                             int   // the sum of these
 	waits                             []int // by task: pinned copies that stay on draining workers
 }
 
@@ -140,7 +122,7 @@ func carryOut(r *reading, plan rebalance.Plan) (*outcome, error) {
 	o := &outcome{
 		reading: r, plan: plan, after: make([][]bool, r.workers), loads: make([]int, r.workers),
 		onOpen: make([]int, r.tasks), onQuarantined: make([]int, r.tasks), onDraining: make([]int, r.tasks),
-		gained: make([]int, r.workers), given: make([]int, r.tasks), waits: make([]int, r.tasks),
+		waits: make([]int, r.tasks),
 	}
 	for w := range o.after {
 		o.after[w] = slices.Clone(r.held[w])
@@ -171,12 +153,6 @@ func carryOut(r *reading, plan rebalance.Plan) (*outcome, error) {
 			switch {
 			case w < 0 || int(w) >= r.workers:
 				return nil, fmt.Errorf("P1: change %d, %+v: no such worker", i, c)
-			case r.pr.States[w] == rebalance.Quarantined:
-				if o.gained[w] >= r.gain(int(w)) || !r.mayGain(int(w), int(c.Task)) {
-					return nil, fmt.Errorf("P1: change %d, %+v, adds to a quarantined worker, which may gain %d", i, c, r.gain(int(w)))
-				}
-				o.given[c.Task]++
-				o.grown++
 			case r.pr.States[w] != rebalance.Open:
 				return nil, fmt.Errorf("P1: change %d, %+v, adds to a worker that is not open", i, c)
 			case r.held[w][c.Task]:
@@ -190,7 +166,6 @@ func carryOut(r *reading, plan rebalance.Plan) (*outcome, error) {
 				return nil, fmt.Errorf("P1: change %d, %+v, adds what was added already", i, c)
 			}
 			o.after[w][c.Task] = true
-			o.gained[w]++
 		}
 	}
 	for w, list := range o.after {
@@ -250,7 +225,7 @@ func (o *outcome) squares() (sum int64) {
 // the clause.
 func (o *outcome) clauses() error {
 	for _, check := range []func(*outcome) error{
-		(*outcome).sums, (*outcome).bound, (*outcome).reasons, (*outcome).copies, (*outcome).stays, (*outcome).unplaced, (*outcome).level, (*outcome).growth, (*outcome).spread,
+		(*outcome).sums, (*outcome).bound, (*outcome).reasons, (*outcome).copies, (*outcome).stays, (*outcome).unplaced, (*outcome).level, (*outcome).spread,
 	} {
 		if err := check(o); err != nil {
 			return err
@@ -352,7 +327,7 @@ func (o *outcome) copies() error {
 		if total+missing[t] != target {
 			return fmt.Errorf("P7: %s, and %d are said to be missing", has, missing[t])
 		}
-		places := len(o.open) + o.kept[t] + o.given[t]
+		places := len(o.open) + o.kept[t]
 		if len(o.forbidden) == 0 && total != min(target, places+o.draining[t]) {
 			return fmt.Errorf("P1: %s", has)
 		}
@@ -433,11 +408,6 @@ func (o *outcome) unplaced() error {
 			return fmt.Errorf("P7: unplaced %d, %+v, for the wrong reason (runs everywhere %t, avoided %t, %d open)",
 				i, u, everywhere, avoided, len(o.open))
 		}
-		for _, w := range o.quarantined {
-			if o.plan.Deferred == 0 && o.gained[w] < o.gain(w) && o.mayGain(w, int(u.Task)) && !o.after[w][u.Task] {
-				return fmt.Errorf("P1: unplaced %d, %+v, could go to quarantined worker %d, which gains %d of %d", i, u, w, o.gained[w], o.gain(w))
-			}
-		}
 	}
 	draining, waits := 0, 0
 	for t, q := range o.onDraining {
@@ -453,59 +423,10 @@ func (o *outcome) unplaced() error {
 	return nil
 }
 
-// growth checks what the quarantined workers gain: no more than makes the spread
-// even, unless no open worker could have it. If nothing else changes, they gain as much
-// as that, within MaxGain and the tasks of the fullest worker.
-func (o *outcome) growth() error {
-	if o.plan.Deferred > 0 || len(o.open) == 0 {
-		return nil
-	}
-	fullest, settled := o.open[0], true
-	for _, w := range o.open {
-		if o.loads[w] > o.loads[fullest] {
-			fullest = w
-		}
-	}
-	for i, c := range o.plan.Changes {
-		if c.To == rebalance.None || o.pr.States[c.To] != rebalance.Quarantined {
-			settled = false
-			continue
-		}
-		if t := int(c.Task); o.loads[c.To] > o.loads[fullest]+1 && o.target[t] <= o.places(t)+o.kept[t] {
-			return fmt.Errorf("P2: change %d, %+v, gives the quarantined worker %d, no open one has more than %d", i, c, o.loads[c.To], o.loads[fullest])
-		}
-	}
-	if !o.free() || !settled {
-		return nil
-	}
-	for _, w := range o.quarantined {
-		if o.gained[w] >= o.gain(w) || o.loads[w]+2 > o.loads[fullest] {
-			continue
-		}
-		for t, runs := range o.after[fullest] {
-			if runs && o.mayGain(w, t) && !o.after[w][t] && o.held[fullest][t] {
-				return fmt.Errorf("P2: quarantined worker %d ends with %d and gains %d of %d, worker %d has %d, among them task %d",
-					w, o.loads[w], o.gained[w], o.gain(w), fullest, o.loads[fullest], t)
-			}
-		}
-	}
-	return nil
-}
-
-// places returns how many open workers may run a task.
-func (r *reading) places(task int) (n int) {
-	for _, w := range r.open {
-		if r.mayRun(w, task) {
-			n++
-		}
-	}
-	return n
-}
-
 // level checks that quarantined workers keep their share: they lose no more than
 // makes the spread even, and keep more only if each open worker has a copy.
 func (o *outcome) level() error {
-	if !o.free() || o.gains || o.plan.Deferred > 0 || len(o.open) == 0 {
+	if !o.free() || o.plan.Deferred > 0 || len(o.open) == 0 {
 		return nil
 	}
 	least, most := o.tasks, 0
@@ -543,11 +464,10 @@ func (o *outcome) spread() error {
 		}
 	}
 	adds, ok := fewestAdds(o.reading, o.onOpen)
-	adds += o.grown
 	switch {
 	case !ok:
 		return fmt.Errorf("P3: the reference finds no assignment")
-	case o.plan.Adds != adds && !o.gains: // what they gain from open workers decides which copies these keep
+	case o.plan.Adds != adds:
 		return fmt.Errorf("P3: %d adds, %d are enough", o.plan.Adds, adds)
 	case o.plan.LowerBound > adds || o.plain() && o.plan.LowerBound != adds:
 		return fmt.Errorf("P8: lower bound %d, the minimum is %d", o.plan.LowerBound, adds)

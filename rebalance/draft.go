@@ -47,9 +47,7 @@ type edits struct {
 	adds    []add    // parallel to changes, as long as there are no stops
 	addHead []int32  // by worker: the latest change to it, plus one
 
-	handedOver set  // tasks of which an open worker hands a copy to a quarantined one
-	handsOver  bool // handedOver is not empty
-	loose      bool // some change was cancelled, or the copy that it moves was kept
+	loose bool // some change was cancelled, or the copy that it moves was kept
 
 	plan Plan
 }
@@ -92,7 +90,7 @@ func (d *draft) start(pr *Problem) {
 	d.addHead = sized(d.addHead, workers)
 	d.plan = Plan{Unplaced: d.plan.Unplaced[:0]}
 	d.drops, d.changes, d.adds, d.open = d.drops[:0], d.changes[:0], d.adds[:0], d.open[:0]
-	d.has, d.waiting, d.loose, d.handsOver = [4]bool{}, 0, false, false
+	d.has, d.waiting, d.loose = [4]bool{}, 0, false
 	positions, isPinned := int32(0), false
 	open, offset, running, pinned := d.open, d.offset, d.Running, d.Pinned
 	for w, s := range d.States {
@@ -140,7 +138,7 @@ func (d *draft) block(w int32) uint32 {
 	switch {
 	case d.ruled:
 		last = leaves
-	case d.States[w] == Quarantined, d.handsOver:
+	case d.States[w] == Quarantined:
 		last = inChange
 	}
 	for k, t := range list {
@@ -162,9 +160,6 @@ func (d *draft) block(w int32) uint32 {
 // gain adds a copy of t to w. A copy that w handed to a quarantined worker is kept
 // instead.
 func (d *draft) gain(t, w int32) {
-	if d.handsOver && d.handedOver.has(t) && d.keepAgain(t, w) {
-		return
-	}
 	d.changes = append(d.changes, Change{Task: t, From: None, To: w, Reason: Missing})
 	d.adds = append(d.adds, add{next: d.addHead[w]})
 	d.addHead[w] = int32(len(d.adds))

@@ -71,8 +71,8 @@ func same(a, b rebalance.Plan) bool {
 
 func clone(pr *rebalance.Problem) *rebalance.Problem {
 	c := *pr
-	c.Want, c.States, c.Pinned, c.MaxGain = slices.Clone(pr.Want), slices.Clone(pr.States), slices.Clone(pr.Pinned), slices.Clone(pr.MaxGain)
-	c.Forbidden, c.MoveLast = slices.Clone(pr.Forbidden), slices.Clone(pr.MoveLast)
+	c.Want, c.States, c.Pinned = slices.Clone(pr.Want), slices.Clone(pr.States), slices.Clone(pr.Pinned)
+	c.Forbidden = slices.Clone(pr.Forbidden)
 	c.Class, c.Kind, c.May, c.Zone = slices.Clone(pr.Class), slices.Clone(pr.Kind), slices.Clone(pr.May), slices.Clone(pr.Zone)
 	c.MaxPerZone, c.Share, c.MaxTasks, c.Weight = slices.Clone(pr.MaxPerZone), slices.Clone(pr.Share), slices.Clone(pr.MaxTasks), slices.Clone(pr.Weight)
 	c.Running = slices.Clone(pr.Running)
@@ -89,9 +89,6 @@ func bystander(pr *rebalance.Problem) *rebalance.Problem {
 	c.States, c.Running = append(c.States, rebalance.Frozen), append(c.Running, nil)
 	if c.Pinned != nil {
 		c.Pinned = append(c.Pinned, 0)
-	}
-	if c.MaxGain != nil {
-		c.MaxGain = append(c.MaxGain, 1)
 	}
 	return c
 }
@@ -152,11 +149,6 @@ func (o *outcome) settle(used *rebalance.Planner) error {
 		}
 		fewest = plan.Adds
 	}
-	if o.gains { // in the worst case one more in each call
-		for _, target := range o.target {
-			slack += target
-		}
-	}
 	now, adds := o, o.plan.Adds
 	for calls := 1; ; calls++ {
 		next, err := used.Plan(now.problem())
@@ -190,32 +182,18 @@ func (o *outcome) settle(used *rebalance.Planner) error {
 	}
 }
 
-// order checks which moves a budget is used for, of those that the whole plan
-// has: drains first, late ones last.
+// order checks that drains use the budget first.
 func (o *outcome) order(whole rebalance.Plan) error {
-	count := func(plan rebalance.Plan, late bool) (drains, all int) {
+	count := func(plan rebalance.Plan) (drains int) {
 		for _, c := range plan.Changes {
-			if c.From == rebalance.None || c.To == rebalance.None ||
-				slices.Contains(o.pr.MoveLast, rebalance.Pair{Task: c.Task, Worker: c.From}) != late {
-				continue
-			}
-			all++
 			if c.Reason == rebalance.Drain {
 				drains++
 			}
 		}
-		return drains, all
+		return drains
 	}
-	budget := o.pr.MaxMoves
-	drains, all := count(o.plan, false)
-	want, _ := count(whole, false)
-	if want = min(want, budget); drains != want {
+	if drains, want := count(o.plan), min(count(whole), o.pr.MaxMoves); drains != want {
 		return fmt.Errorf("P6: %d drains, but %d come first", drains, want)
-	}
-	late, _ := count(o.plan, true)
-	want, _ = count(whole, true)
-	if want = min(want, budget-all); late < want {
-		return fmt.Errorf("P6: %d late drains, but there is budget for %d", late, want)
 	}
 	return nil
 }
@@ -238,9 +216,6 @@ func describe(pr *rebalance.Problem) string {
 		more := ""
 		if pr.Pinned != nil && pr.Pinned[w] > 0 {
 			more = fmt.Sprintf(", %d pinned", pr.Pinned[w])
-		}
-		if s == rebalance.Quarantined && pr.MaxGain != nil {
-			more += fmt.Sprintf(", may gain %d", pr.MaxGain[w])
 		}
 		line("  worker %-3d runs %v, %v%s", w, pr.Running[w], s, more)
 	}

@@ -55,20 +55,16 @@ var shapes = []shape{
 	{name: "forbidden", bases: anyBase, twist: twists(fewForbidden)},
 	{name: "bad_worker", bases: anyBase, twist: twists(badWorker)},
 	{name: "forbidden_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Quarantined), fewForbidden)},
-	{name: "gain", bases: anyBase, twist: twists(mix(rebalance.Quarantined), gain)},
-	{name: "gain_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Quarantined), gain)},
-	{name: "gain_forbidden_budget", bases: anyBase, twist: twists(mix(rebalance.Quarantined), gain, fewForbidden, sometimes(budget))},
 	{name: "pinned", bases: anyBase, twist: twists(pinned)},
 	{name: "pinned_draining_and_frozen", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen), pinned)},
 	{name: "pinned_once", bases: []base{single, chains, allOnOne, settled}, twist: twists(once, sometimes(mix(rebalance.Draining, rebalance.Frozen)), pinned)},
-	{name: "pinned_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Quarantined), pinned, sometimes(gain))},
+	{name: "pinned_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Quarantined), pinned)},
 	{name: "pinned_forbidden", bases: anyBase, twist: twists(pinned, fewForbidden)},
 	{name: "pinned_budget", bases: anyBase, twist: twists(sometimes(mix(rebalance.Draining, rebalance.Frozen)), pinned, budget)},
 	{name: "budget", bases: anyBase, twist: twists(budget)},
 	{name: "budget_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen), budget)},
-	{name: "late", bases: anyBase, twist: twists(sometimes(mix(rebalance.Draining, rebalance.Frozen)), late, budget)},
 	{name: "everything", bases: anyBase, twist: twists(
-		mix(rebalance.Draining, rebalance.Frozen, rebalance.Quarantined), sometimes(fewForbidden), sometimes(badWorker), sometimes(pinned), sometimes(gain), sometimes(late), sometimes(budget))},
+		mix(rebalance.Draining, rebalance.Frozen, rebalance.Quarantined), sometimes(fewForbidden), sometimes(badWorker), sometimes(pinned), sometimes(budget))},
 }
 
 func twists(list ...func(*maker)) []func(*maker) { return list }
@@ -339,30 +335,6 @@ func pinned(m *maker) {
 	}
 }
 
-// gain lets some workers gain, most of them one.
-func gain(m *maker) {
-	m.pr.MaxGain = make([]int32, m.workers)
-	for w := range m.pr.MaxGain {
-		switch m.IntN(4) {
-		case 0:
-			m.pr.MaxGain[w] = int32(m.IntN(8))
-		case 1, 2:
-			m.pr.MaxGain[w] = 1
-		}
-	}
-}
-
-// late makes the moves of some copies come last.
-func late(m *maker) {
-	for w, list := range m.pr.Running {
-		for _, t := range list {
-			if m.IntN(4) == 0 {
-				m.pr.MoveLast = append(m.pr.MoveLast, rebalance.Pair{Task: t, Worker: int32(w)})
-			}
-		}
-	}
-}
-
 func budget(m *maker) { m.pr.MaxMoves = m.IntN(1 + m.IntN(8)) }
 
 // shrink drops tasks, workers, copies and limits for as long as the same
@@ -421,17 +393,9 @@ func smaller(pr *rebalance.Problem) (list []*rebalance.Problem) {
 			change(func(c *rebalance.Problem) { c.Want[t]-- })
 		}
 	}
-	for i := range pr.MoveLast {
-		change(func(c *rebalance.Problem) { c.MoveLast = slices.Delete(c.MoveLast, i, i+1) })
-	}
 	for w, n := range pr.Pinned {
 		if n > 0 {
 			change(func(c *rebalance.Problem) { c.Pinned[w]-- })
-		}
-	}
-	for w, n := range pr.MaxGain {
-		if n > 0 {
-			change(func(c *rebalance.Problem) { c.MaxGain[w]-- })
 		}
 	}
 	if pr.MaxMoves >= 0 {
@@ -449,7 +413,6 @@ func smaller(pr *rebalance.Problem) (list []*rebalance.Problem) {
 		func(c *rebalance.Problem) *[]int32 { return &c.MaxTasks },
 		func(c *rebalance.Problem) *[]int32 { return &c.MaxPerZone },
 		func(c *rebalance.Problem) *[]int32 { return &c.Pinned },
-		func(c *rebalance.Problem) *[]int32 { return &c.MaxGain },
 	} {
 		if *of(pr) != nil {
 			change(func(c *rebalance.Problem) { *of(c) = nil })
@@ -461,17 +424,15 @@ func smaller(pr *rebalance.Problem) (list []*rebalance.Problem) {
 func dropWorker(pr *rebalance.Problem, worker int32) {
 	w := int(worker)
 	pr.States, pr.Running = slices.Delete(pr.States, w, w+1), slices.Delete(pr.Running, w, w+1)
-	for _, by := range []*[]int32{&pr.Pinned, &pr.MaxGain, &pr.Kind, &pr.Zone, &pr.Share, &pr.MaxTasks} {
+	for _, by := range []*[]int32{&pr.Pinned, &pr.Kind, &pr.Zone, &pr.Share, &pr.MaxTasks} {
 		if *by != nil {
 			*by = slices.Delete(*by, w, w+1)
 		}
 	}
-	for _, pairs := range []*[]rebalance.Pair{&pr.Forbidden, &pr.MoveLast} {
-		*pairs = slices.DeleteFunc(*pairs, func(p rebalance.Pair) bool { return p.Worker == worker })
-		for i, p := range *pairs {
-			if p.Worker > worker {
-				(*pairs)[i].Worker--
-			}
+	pr.Forbidden = slices.DeleteFunc(pr.Forbidden, func(p rebalance.Pair) bool { return p.Worker == worker })
+	for i, p := range pr.Forbidden {
+		if p.Worker > worker {
+			pr.Forbidden[i].Worker--
 		}
 	}
 }
@@ -496,12 +457,10 @@ func dropTask(pr *rebalance.Problem, task int32) {
 			pr.Pinned[w] = min(pr.Pinned[w], int32(len(pr.Running[w])))
 		}
 	}
-	for _, pairs := range []*[]rebalance.Pair{&pr.Forbidden, &pr.MoveLast} {
-		*pairs = slices.DeleteFunc(*pairs, func(p rebalance.Pair) bool { return p.Task == task })
-		for i, p := range *pairs {
-			if p.Task > task {
-				(*pairs)[i].Task--
-			}
+	pr.Forbidden = slices.DeleteFunc(pr.Forbidden, func(p rebalance.Pair) bool { return p.Task == task })
+	for i, p := range pr.Forbidden {
+		if p.Task > task {
+			pr.Forbidden[i].Task--
 		}
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-
-	"github.com/f8949c05/orchestrator/rebalance"
 )
 
 // arc is one direction of an edge. Arc i and arc i^1 are each other's reverse.
@@ -151,8 +149,7 @@ func best(o *outcome, copies []int, quarantined bool) optimum {
 		source, sink = 0, 1
 		task         = func(t int) int { return 2 + t }
 		worker       = func(i int) int { return 2 + r.tasks + i }
-		gain         = func(i int) int { return 2 + r.tasks + len(workers) + i }
-		g            = newNetwork(2 + r.tasks + 2*len(workers))
+		g            = newNetwork(2 + r.tasks + len(workers))
 		fixed        = make([]int, len(workers))
 		placed       = 0
 		squares      = int64(0)
@@ -174,15 +171,10 @@ func best(o *outcome, copies []int, quarantined bool) optimum {
 			case c == first || o.isFixed(w, t):
 			case r.mayRun(w, t):
 				g.connect(task(t), worker(i), 1, addCost(r, w, t))
-			case r.pr.States[w] == rebalance.Quarantined && r.mayGain(w, t):
-				g.connect(task(t), gain(i), 1, 1)
 			}
 		}
 	}
-	for i, w := range workers {
-		if r.pr.States[w] == rebalance.Quarantined && r.gain(w) > 0 {
-			g.connect(gain(i), worker(i), r.gain(w), 0)
-		}
+	for i := range workers {
 		squares += int64(fixed[i]) * int64(fixed[i])
 		for j := fixed[i]; j < r.tasks; j++ {
 			g.connect(worker(i), sink, 1, int64(2*j+1)*squareCost)
@@ -213,7 +205,6 @@ func addCost(r *reading, worker, task int) int64 {
 type gap struct {
 	class   string // what restricts the problem; empty if the best is promised
 	limited bool   // it was compared with the best
-	gains   bool   // a quarantined worker may gain
 	apart   bool   // the copies or their spread differ from the best: overall is not known
 	placed  int    // copies that could have had a place
 	depth   int64  // by how much the ranks of the copies exceed the least
@@ -226,13 +217,12 @@ type gap struct {
 // The values of gap.class.
 const (
 	byQuarantined = "quarantined workers"
-	byGain        = "quarantined workers that gain"
 	byForbidden   = "forbidden pairs"
 	byPinned      = "pinned copies"
 	bySeveral     = "several of these"
 )
 
-var restrictions = []string{byQuarantined, byGain, byForbidden, byPinned, bySeveral}
+var restrictions = []string{byQuarantined, byForbidden, byPinned, bySeveral}
 
 // restriction returns what restricts a problem, empty if nothing does.
 func (r *reading) restriction() string {
@@ -240,7 +230,7 @@ func (r *reading) restriction() string {
 	for _, by := range []struct {
 		is   bool
 		name string
-	}{{len(r.quarantined) > 0 && !r.gains, byQuarantined}, {r.gains, byGain}, {len(r.forbidden) > 0, byForbidden}, {r.isPinned && !r.plain(), byPinned}} {
+	}{{len(r.quarantined) > 0, byQuarantined}, {len(r.forbidden) > 0, byForbidden}, {r.isPinned && !r.plain(), byPinned}} {
 		switch {
 		case by.is && class == "":
 			class = by.name
@@ -272,7 +262,6 @@ func (o *outcome) distance() (g gap, err error) {
 		}
 	}
 	closest := best(o, o.onOpen, false)
-	closest.adds += o.grown
 	if o.squares() < closest.squares {
 		return gap{}, fmt.Errorf("P2: the reference is wrong: %d, at best %d", o.squares(), closest.squares)
 	}
@@ -282,7 +271,7 @@ func (o *outcome) distance() (g gap, err error) {
 	}
 	ideal := best(o, others, true)
 	g = gap{
-		class: g.class, limited: true, gains: o.gains, apart: true, adds: have.adds,
+		class: g.class, limited: true, apart: true, adds: have.adds,
 		placed: ideal.placed - have.placed,
 		depth:  have.depth - ideal.depth,
 	}
@@ -321,9 +310,9 @@ const (
 
 func (g gap) accept() error {
 	switch {
-	case g.placed > acceptPlaced && !g.gains:
+	case g.placed > acceptPlaced:
 		return fmt.Errorf("P1: %d more copies could have a place", g.placed)
-	case g.depth > acceptDepth && !g.gains:
+	case g.depth > acceptDepth:
 		return fmt.Errorf("P1: first copies do not come first: %d deeper than needed", g.depth)
 	case g.squares > acceptSquares:
 		return fmt.Errorf("P2: the sum of squared loads could be less by %d", g.squares)

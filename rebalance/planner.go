@@ -31,8 +31,19 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 		return Plan{}, err
 	}
 	plan, err := p.planOnce(pr)
+	var before []int32 // secondLook plans other loads
+	if pr.Still {
+		before = slices.Clone(p.rules.loads)
+	}
 	if err == nil && p.rules.mayImprove(pr) {
-		return p.secondLook.run(p, pr, plan)
+		plan, err = p.secondLook.run(p, pr, plan)
+	}
+	for i := range plan.Changes {
+		if c := &plan.Changes[i]; pr.Still && c.Reason == Rebalance {
+			if c.Reason = Room; pr.MaxTasks != nil && pr.MaxTasks[c.From] > 0 && before[c.From] > pr.MaxTasks[c.From] {
+				c.Reason = EvictLimit
+			}
+		}
 	}
 	return plan, err
 }
@@ -87,7 +98,7 @@ func (p *Planner) connect() {
 	d := &p.draft
 	p.scan.draft, p.scan.surplus = d, &p.surplus
 	p.demand.draft = d
-	p.quarantine.draft, p.quarantine.placement = d, &p.placement
+	p.quarantine.draft = d
 	p.surplus.draft = d
 	p.search.draft, p.search.surplus = d, &p.surplus
 	p.bound.draft = d

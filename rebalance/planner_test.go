@@ -30,31 +30,6 @@ func TestP6_ABudgetIsSpentTermByTerm(t *testing.T) {
 	}
 }
 
-// A worker in quarantine that may gain one copy a term gets its share, for as many
-// moves as that is.
-func TestP6_AQuarantinedWorkerGrowsToItsShare(t *testing.T) {
-	t.Parallel()
-	for _, budget := range []int32{noLimit, 1} {
-		pr := fleet(100, 1, 4, 1)
-		pr.States[4], pr.MaxGain, pr.MaxMoves = rebalance.Quarantined, []int32{0, 0, 0, 0, 1}, int(budget)
-		var planner rebalance.Planner
-		for call := range 25 {
-			plan, err := planner.Plan(pr)
-			require.NoError(t, err)
-			o, err := carryOut(read(pr), plan)
-			require.NoError(t, err)
-			if call < 20 {
-				require.Len(t, plan.Changes, 1)
-				require.Equal(t, call+1, o.loads[4])
-			} else {
-				require.Empty(t, plan.Changes)
-				require.Equal(t, []int{20, 20, 20, 20, 20}, o.loads)
-			}
-			pr = o.problem()
-		}
-	}
-}
-
 func TestP1_BadInputNamesFieldIndexAndValue(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -65,15 +40,10 @@ func TestP1_BadInputNamesFieldIndexAndValue(t *testing.T) {
 		{"too few states", func(pr *rebalance.Problem) { pr.States = pr.States[:2] }, []string{"Running", "States", "3", "2"}},
 		{"too few lists", func(pr *rebalance.Problem) { pr.Running = nil }, []string{"Running", "States", "3", "0"}},
 		{"too few numbers of pinned", func(pr *rebalance.Problem) { pr.Pinned = []int32{} }, []string{"Pinned", "3", "0"}},
-		{"too many gains", func(pr *rebalance.Problem) { pr.MaxGain = make([]int32, 7) }, []string{"MaxGain", "3", "7"}},
 		{"more pinned than held", func(pr *rebalance.Problem) {
 			pr.Running[1], pr.Pinned = []int32{0, 3}, []int32{0, 5, 0}
 		}, []string{"Pinned[1]", "5", "2"}},
 		{"less than nothing pinned", func(pr *rebalance.Problem) { pr.Pinned = []int32{0, 0, -6} }, []string{"Pinned[2]", "-6"}},
-		{"a negative gain", func(pr *rebalance.Problem) { pr.MaxGain = []int32{-8, 0, 0} }, []string{"MaxGain[0]", "-8"}},
-		{"a late copy of a task beyond the last", func(pr *rebalance.Problem) {
-			pr.MoveLast = []rebalance.Pair{{4, 0}}
-		}, []string{"MoveLast[0]", "4"}},
 		{"a state that is none", func(pr *rebalance.Problem) { pr.States[1] = 77 }, []string{"States[1]", "77"}},
 		{"less than nothing wanted", func(pr *rebalance.Problem) { pr.Want[2] = -41 }, []string{"Want[2]", "-41"}},
 		{"a negative task", func(pr *rebalance.Problem) { pr.Running[1] = []int32{0, -9} }, []string{"Running[1][1]", "-9"}},
@@ -141,14 +111,7 @@ func TestPlan_RepeatedCallsAllocateNothing(t *testing.T) {
 		{"quarantined", func(pr *rebalance.Problem) { pr.States[0] = rebalance.Quarantined }},
 		{"forbidden", func(pr *rebalance.Problem) { pr.Forbidden = []rebalance.Pair{{1, 0}, {0, 1}} }},
 		{"pinned", func(pr *rebalance.Problem) { pr.Pinned = []int32{1, 0, 9, 0, 0, 0, 0, 0, 0, 100} }},
-		{"quarantined and gaining", func(pr *rebalance.Problem) {
-			pr.States[0], pr.Running[0], pr.MaxGain = rebalance.Quarantined, nil, []int32{9, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-		}},
 		{"a worker joins", func(pr *rebalance.Problem) { pr.Running[3] = nil }},
-		{"a limit on moves, some late", func(pr *rebalance.Problem) {
-			pr.Running[4], pr.Running[3] = append(pr.Running[4], pr.Running[3]...), nil
-			pr.MoveLast, pr.MaxMoves = []rebalance.Pair{{Task: pr.Running[4][0], Worker: 4}}, 3
-		}},
 		{"a daemon is new", func(pr *rebalance.Problem) { pr.Want[0], pr.Running = 10, make([][]int32, 10) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -233,7 +233,7 @@ func TestP_ThePlanWithOneThingWrongIsFound(t *testing.T) {
 				}
 				return err == nil
 			}
-			if plan.Deferred > 0 || r.gains || !r.free() && len(r.quarantined) > 0 {
+			if plan.Deferred > 0 || !r.free() && len(r.quarantined) > 0 {
 				continue // less is promised
 			}
 			plans++
@@ -364,8 +364,8 @@ func FuzzPlan(f *testing.F) {
 }
 
 // decode makes a valid problem of any bytes: sizes, which limits there are,
-// then wants, a state and a bit per task for each worker, pinned copies, gains, a
-// budget, late copies, forbidden pairs. Bytes that are not there are 0.
+// then wants, a state and a bit per task for each worker, pinned copies, a
+// budget, forbidden pairs. Bytes that are not there are 0.
 func decode(data []byte) *rebalance.Problem {
 	next := func(n int) int {
 		if len(data) == 0 {
@@ -402,21 +402,8 @@ func decode(data []byte) *rebalance.Problem {
 			pr.Pinned[w] = int32(next(len(list) + 1))
 		}
 	}
-	if limits&8 != 0 {
-		pr.MaxGain = make([]int32, workers)
-		for w := range pr.MaxGain {
-			pr.MaxGain[w] = int32(next(4))
-		}
-	}
 	if limits&2 != 0 {
 		pr.MaxMoves = next(12)
-	}
-	if limits&16 != 0 {
-		for range next(8) {
-			if workers > 0 && tasks > 0 {
-				pr.MoveLast = append(pr.MoveLast, rebalance.Pair{Task: int32(next(tasks)), Worker: int32(next(workers))})
-			}
-		}
 	}
 	for limits&4 != 0 && workers > 0 && tasks > 0 && len(data) > 0 {
 		pr.Forbidden = append(pr.Forbidden, rebalance.Pair{Task: int32(next(tasks)), Worker: int32(next(workers))})

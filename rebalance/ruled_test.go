@@ -29,27 +29,27 @@ var ruledShapes = []shape{
 	{name: "labels", bases: anyBase, twist: twists(labels)},
 	{name: "pins", bases: anyBase, twist: twists(pins)},
 	{name: "labels_draining_and_frozen", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen), labels)},
-	{name: "labels_states", bases: anyBase, twist: twists(anyState, labels, sometimes(gain))},
+	{name: "labels_states", bases: anyBase, twist: twists(anyState, labels)},
 	{name: "labels_forbidden", bases: anyBase, twist: twists(labels, fewForbidden)},
 	{name: "labels_pinned", bases: anyBase, twist: twists(labels, pinned)},
-	{name: "labels_budget", bases: anyBase, twist: twists(labels, budget, sometimes(late))},
+	{name: "labels_budget", bases: anyBase, twist: twists(labels, budget)},
 	{name: "shares_once", bases: onceBase, twist: twists(once, shares, sometimes(labels))},
 	{name: "shares", bases: anyBase, twist: twists(shares)},
-	{name: "shares_states", bases: anyBase, twist: twists(anyState, shares, sometimes(gain), sometimes(pinned))},
+	{name: "shares_states", bases: anyBase, twist: twists(anyState, shares, sometimes(pinned))},
 	{name: "limits_once", bases: onceBase, twist: twists(once, limits, sometimes(labels), sometimes(shares))},
 	{name: "limits", bases: anyBase, twist: twists(limits)},
-	{name: "limits_states", bases: anyBase, twist: twists(anyState, limits, sometimes(gain), sometimes(budget))},
+	{name: "limits_states", bases: anyBase, twist: twists(anyState, limits, sometimes(budget))},
 	{name: "zones", bases: anyBase, twist: twists(zones)},
 	{name: "zones_caps", bases: anyBase, twist: twists(zones, caps)},
-	{name: "zones_states", bases: anyBase, twist: twists(anyState, zones, sometimes(caps), sometimes(gain))},
+	{name: "zones_states", bases: anyBase, twist: twists(anyState, zones, sometimes(caps))},
 	{name: "zones_budget", bases: anyBase, twist: twists(zones, sometimes(caps), budget)},
 	{name: "zones_rules", bases: anyBase, twist: twists(zones, sometimes(caps), sometimes(labels), sometimes(shares), sometimes(limits))},
 	{name: "weights", bases: anyBase, twist: twists(weights)},
 	{name: "weights_rules", bases: anyBase, twist: twists(weights, sometimes(labels), sometimes(shares), sometimes(limits), sometimes(zones))},
-	{name: "weights_states", bases: anyBase, twist: twists(anyState, weights, sometimes(gain), sometimes(pinned), sometimes(budget))},
+	{name: "weights_states", bases: anyBase, twist: twists(anyState, weights, sometimes(pinned), sometimes(budget))},
 	{name: "all_rules", bases: anyBase, twist: twists(
 		sometimes(anyState), sometimes(labels), sometimes(shares), sometimes(limits), sometimes(zones), sometimes(caps), sometimes(weights),
-		sometimes(fewForbidden), sometimes(pinned), sometimes(gain), sometimes(late), sometimes(budget))},
+		sometimes(fewForbidden), sometimes(pinned), sometimes(budget))},
 }
 
 // labels draws classes and kinds, and which kinds may run which classes.
@@ -286,7 +286,7 @@ func (r *ruled) isWhole() bool {
 			return false
 		}
 	}
-	return len(r.open) == r.workers && r.free() && r.pr.MaxTasks == nil && r.plan.Deferred == 0
+	return len(r.open) == r.workers && r.free() && r.pr.MaxTasks == nil && r.plan.Deferred+r.plan.Held == 0
 }
 
 // breaks returns the rules that a running copy of t on w breaks.
@@ -332,7 +332,7 @@ func (r *ruled) reasonsOf() error {
 			stops[c.Task] = true
 		case r.pr.States[c.From] == rebalance.Draining:
 			good = c.Reason == rebalance.Drain
-		case c.Reason == rebalance.Rebalance:
+		case c.Reason == rebalance.Rebalance, c.Reason == rebalance.Room && r.makesRoom(c):
 			good = r.admits(int(c.From), int(c.Task))
 		default:
 			good = slices.Contains(r.breaks(int(c.From), int(c.Task), true), c.Reason)
@@ -380,7 +380,7 @@ func (r *ruled) counts() error {
 			return fmt.Errorf("P7: %s, and %d are said to be missing", has, missing[t])
 		}
 	}
-	if r.plan.Deferred > 0 {
+	if r.plan.Deferred+r.plan.Held > 0 {
 		return nil
 	}
 	for w, list := range r.after {
@@ -412,8 +412,7 @@ func (r *ruled) spare() error {
 		t := int(u.Task)
 		most, isRule := r.capOf(t)
 		for w, s := range r.pr.States {
-			canGain := s == rebalance.Open || s == rebalance.Quarantined && r.gained[w] < r.gain(w)
-			if !canGain || r.held[w][t] || r.after[w][t] || !r.mayGain(w, t) || !r.admits(w, t) || r.loads[w] >= r.limit(w) {
+			if s != rebalance.Open || r.held[w][t] || r.after[w][t] || r.forbidden[rebalance.Pair{Task: u.Task, Worker: int32(w)}] || !r.admits(w, t) || r.loads[w] >= r.limit(w) {
 				continue
 			}
 			_, n := r.inZone(t, r.zone(w))
@@ -471,7 +470,7 @@ func (r *ruled) placed() error {
 // isExact reports whether the plan is promised to be the best one (P14, P16).
 func (r *ruled) isExact() bool {
 	return slices.Max(append(r.pr.Want, 0)) <= 1 && r.pr.Weight == nil && len(r.quarantined) == 0 && !r.isPinned &&
-		len(r.forbidden) == 0 && r.pr.MaxMoves < 0 && slices.Max(append(r.answering, 0)) <= 1 && !r.isOverfull()
+		len(r.forbidden) == 0 && r.pr.MaxMoves < 0 && !r.pr.Still && slices.Max(append(r.answering, 0)) <= 1 && !r.isOverfull()
 }
 
 func (r *ruled) isOverfull() bool {
@@ -581,7 +580,7 @@ func examineRuled(pr *rebalance.Problem, used *rebalance.Planner) error {
 		return err
 	}
 	calls := 2
-	if pr.MaxMoves >= 0 || pr.MaxGain != nil {
+	if pr.MaxMoves >= 0 {
 		calls = 300
 	}
 	now := pr
@@ -597,7 +596,7 @@ func examineRuled(pr *rebalance.Problem, used *rebalance.Planner) error {
 		if plan, err = used.Plan(now); err != nil {
 			return fmt.Errorf("P6: call %d was refused: %w", call+2, err)
 		}
-		if pr.MaxMoves == 0 && pr.MaxGain == nil && call == 0 && plan.Adds > 0 {
+		if pr.MaxMoves == 0 && call == 0 && plan.Adds > 0 {
 			return fmt.Errorf("P6: call 2 of a budget of none has %d starts", plan.Adds)
 		}
 	}

@@ -27,7 +27,7 @@ const looks = 12
 
 // mayImprove reports whether another plan on the result may find more to do.
 func (r *rules) mayImprove(pr *Problem) bool {
-	return r.ruled && pr.MaxMoves < 0 && (r.zoned || r.inexact) && len(r.plan.Changes) > 0
+	return r.ruled && pr.MaxMoves < 0 && !pr.Trial && (r.zoned || r.inexact) && len(r.plan.Changes) > 0
 }
 
 // run looks again until there is nothing to do.
@@ -40,14 +40,17 @@ func (s *secondLook) run(p *Planner, pr *Problem, plan Plan) (Plan, error) {
 		if err != nil {
 			return Plan{}, err
 		}
-		if len(next.Changes) == 0 {
+		isEven := func(c Change) bool { // the first plan may have gone beyond a default cap
+			return c.Reason == EvictZone && (pr.MaxPerZone == nil || pr.MaxPerZone[c.Task] == 0)
+		}
+		if len(next.Changes) == 0 || pr.Still && slices.ContainsFunc(next.Changes, isEven) {
 			plan.Unplaced = s.waiting
 			break
 		}
 		s.index()
 		for _, c := range next.Changes {
-			if c.Reason == EvictZone && (pr.MaxPerZone == nil || pr.MaxPerZone[c.Task] == 0) {
-				c.Reason = Rebalance // the first plan may have gone beyond a default cap
+			if isEven(c) {
+				c.Reason = Rebalance
 			}
 			s.add(c)
 		}
@@ -62,7 +65,7 @@ func (s *secondLook) carryOut(pr *Problem) {
 	s.result = *pr
 	s.running = append(s.running[:0], pr.Running...)
 	s.result.Running = s.running
-	s.result.Pinned, s.result.MaxGain = slices.Clone(pr.Pinned), slices.Clone(pr.MaxGain)
+	s.result.Pinned = slices.Clone(pr.Pinned)
 	workers, size := len(pr.States), 0
 	s.pairs = s.pairs[:0]
 	for _, c := range s.changes {
@@ -104,9 +107,6 @@ func (s *secondLook) carryOut(pr *Problem) {
 		s.keep(list[free:])
 		if pr.Pinned != nil {
 			s.result.Pinned[w] = int32(len(s.arena) - pinned)
-		}
-		if len(gains) > 0 && pr.States[w] == Quarantined {
-			s.result.MaxGain[w] -= int32(len(gains))
 		}
 		s.running[w] = s.arena[begin:len(s.arena):len(s.arena)]
 		for _, t := range s.lost.row(w) {
@@ -210,7 +210,7 @@ func (s *secondLook) joined(next Plan) Plan {
 		if c.From != None {
 			next.Moves++
 		}
-		if c.Reason != Rebalance {
+		if isAim(&c) {
 			needed++
 		}
 	}

@@ -1,6 +1,6 @@
 package rebalance
 
-// Rules: which moves MaxMoves leaves to later calls.
+// Rules: which moves MaxMoves, Still and Trial leave to later calls.
 
 import "slices"
 
@@ -19,6 +19,7 @@ type moveBudget struct {
 	stops   rows              // by worker: the tasks that stop there
 	roomy   []int32           // workers with room, once all changes are chosen
 	startOn map[int32][]int32 // by task that needs another place: where copies of it start
+	zones   map[Pair]bool     // the tasks and zones of needed starts and moves into a zone
 	full    set               // classes that no worker with room may run
 }
 
@@ -26,52 +27,55 @@ type moveBudget struct {
 // moves for evenness it chooses first those that make the spread better: a move that leaves
 // it as it is could displace them, now and in the next call.
 func (r *rules) postpone() {
-	if r.MaxMoves < 0 || r.plan.Moves <= r.MaxMoves {
+	left, held := r.allowance(r.plan.Changes)
+	if held == 0 && r.plan.Moves <= left {
 		return
 	}
 	b := &r.budget
-	b.left = r.MaxMoves
+	b.left = left
 	b.chosen, b.needed = sized(b.chosen, len(r.plan.Changes)), sized(b.needed, len(r.plan.Changes))
 	b.waiting = sized(b.waiting, len(r.States))
-	for i := range r.plan.Changes { // back to the loads without starts and moves
-		if c := &r.plan.Changes[i]; c.To != None {
-			r.shift(c, -1)
-		}
-	}
+	r.shiftPlan(-1) // back to the loads without starts and moves
 	isStart := func(c *Change) bool { return c.From == None }
 	r.chooseNeeded(isStart)
-	r.assembly.late.fill(len(r.States), r.MoveLast)
-	for _, late := range []bool{false, true} {
-		isOf := func(c *Change) bool { return slices.Contains(r.assembly.late.row(c.From), c.Task) == late }
-		chooseAll := func(passes ...func(c *Change) bool) (first bool) { // the first of passes chose some
-			for again := true; again; {
-				again = false
-				for k := 0; k < len(passes) && !again && b.left > 0; k++ {
-					again = r.choose(func(c *Change) bool {
-						return c.From != None && isOf(c) && passes[k](c)
-					})
-					first = first || again && k == 0
-				}
-			}
-			return first
-		}
-		chooseAll(func(c *Change) bool { return c.Reason == Drain })
-		chooseAll(func(c *Change) bool { return c.Reason > Drain })
-		r.chooseNeeded(func(c *Change) bool { return c.From != None && c.Reason != Rebalance && isOf(c) })
-		evens := func(least int) func(c *Change) bool {
-			return func(c *Change) bool {
-				return c.Reason == Rebalance && (r.weights.weighted || r.States[c.From] == Quarantined || r.compareAdded(c.From, 0, c.To, 1) >= least)
+	chooseAll := func(passes ...func(c *Change) bool) (first bool) { // the first of passes chose some
+		for again := true; again; {
+			again = false
+			for k := 0; k < len(passes) && !again && b.left > 0; k++ {
+				again = r.choose(func(c *Change) bool { return c.From != None && passes[k](c) })
+				first = first || again && k == 0
 			}
 		}
-		before := slices.Clone(b.chosen)
-		if !chooseAll(evens(1), evens(0)) {
-			r.dropSince(before)
+		return first
+	}
+	chooseAll(func(c *Change) bool { return c.Reason == Drain })
+	chooseAll(func(c *Change) bool { return c.Reason > Drain && c.Reason != Room })
+	r.chooseNeeded(func(c *Change) bool { return isAim(c) && c.From != None })
+	evens := func(least int) func(c *Change) bool {
+		return func(c *Change) bool {
+			return !isAim(c) && (r.weights.weighted || r.States[c.From] == Quarantined || r.compareAdded(c.From, 0, c.To, 1) >= least)
 		}
+	}
+	before := slices.Clone(b.chosen)
+	if !r.Still && !chooseAll(evens(1), evens(0)) {
+		r.dropSince(before)
 	}
 	r.choose(isStart)
 	r.carryOutChosen()
-	r.plan.LowerBound = max(r.plan.Adds-r.plan.Moves, r.plan.LowerBound-r.plan.Deferred)
+	r.plan.LowerBound = max(r.plan.Adds-r.plan.Moves, r.plan.LowerBound-r.plan.Deferred-r.plan.Held)
 	r.plan.LowerBound = min(r.plan.LowerBound, r.plan.Adds)
+}
+
+// isAim reports whether a start or move is for more than an even spread, and not for room.
+func isAim(c *Change) bool { return c.To != None && c.Reason != Rebalance && c.Reason != Room }
+
+// shiftPlan makes all starts and moves of the plan, or takes them back.
+func (r *rules) shiftPlan(n int32) {
+	for i := range r.plan.Changes {
+		if c := &r.plan.Changes[i]; c.To != None {
+			r.shift(c, n)
+		}
+	}
 }
 
 // chooseNeeded chooses the changes for which isAim is true, and moves that make room for them.
@@ -79,7 +83,7 @@ func (r *rules) chooseNeeded(isAim func(c *Change) bool) {
 	b := &r.budget
 	r.findNeeded(isAim)
 	makesRoom := func(c *Change) bool {
-		return c.From != None && b.waiting[c.From] > 0 && r.load[c.From] >= r.most(c.From)
+		return c.From != None && (b.waiting[c.From] > 0 && r.load[c.From] >= r.most(c.From) || r.leavesFor(c))
 	}
 	for again := true; again; {
 		again = r.choose(isAim) || r.choose(makesRoom)
@@ -105,12 +109,18 @@ func (r *rules) findNeeded(isAim func(c *Change) bool) {
 		}
 	}
 	b.out = sized(b.out, len(r.States))
-	for again := r.limits; again; {
+	b.zones = make(map[Pair]bool)
+	for i := range r.plan.Changes {
+		if c := &r.plan.Changes[i]; r.zoned && b.needed[i] && (c.From == None || r.zoneOf(c.From) != r.zoneOf(c.To)) {
+			b.zones[Pair{c.Task, r.zoneOf(c.To)}] = true
+		}
+	}
+	for again := r.limits || r.zoned; again; {
 		again = false
 		for i := range r.plan.Changes {
 			c := &r.plan.Changes[i]
-			if c.From == None || c.To == None || b.chosen[i] != 0 || b.needed[i] || b.waiting[c.From] == 0 ||
-				int(r.load[c.From])+int(b.waiting[c.From]-b.out[c.From]) <= int(r.most(c.From)) {
+			if c.From == None || c.To == None || b.chosen[i] != 0 || b.needed[i] || !r.leavesFor(c) && (b.waiting[c.From] == 0 ||
+				int(r.load[c.From])+int(b.waiting[c.From]-b.out[c.From]) <= int(r.most(c.From))) {
 				continue
 			}
 			need(i)
@@ -118,6 +128,16 @@ func (r *rules) findNeeded(isAim func(c *Change) bool) {
 			again = true
 		}
 	}
+}
+
+// leavesFor reports whether a move takes a copy out of a full zone to which another copy of its task
+// comes that is needed there.
+func (r *rules) leavesFor(c *Change) bool {
+	if len(r.budget.zones) == 0 {
+		return false
+	}
+	z := r.zoneOf(c.From)
+	return r.budget.zones[Pair{c.Task, z}] && z != r.zoneOf(c.To) && r.inZone[int(c.Task)*r.zones+int(z)] >= r.capOf(c.Task, z)
 }
 
 // dropSince drops the moves for an even spread that were chosen since, because none makes it
@@ -177,9 +197,7 @@ func (r *rules) carryOutChosen() {
 			starts = append(starts, c)
 		case c.From != None:
 			b.unmade = append(b.unmade, c)
-			p.Deferred++
-			p.Adds--
-			p.Moves--
+			r.leaveOut(&c)
 		default:
 			p.Adds--
 			lack(c.Task, 1)
@@ -231,7 +249,6 @@ func (r *rules) moveDirectly(moves []Change) []Change {
 		stops = append(stops, Pair{c.Task, c.From})
 	}
 	b.stops.fill(len(r.States), stops)
-	isLate := func(t, w int32) bool { return slices.Contains(r.assembly.late.row(w), t) }
 	steps := directSteps
 	move := func(t, from int32, why Reason, evens bool) bool {
 		if steps -= len(b.roomy); steps < 0 || b.left == 0 {
@@ -254,21 +271,23 @@ func (r *rules) moveDirectly(moves []Change) []Change {
 		r.plan.Moves++
 		return true
 	}
-	for _, late := range []bool{false, true} {
-		for _, c := range b.unmade {
-			if c.Reason == Rebalance || isLate(c.Task, c.From) != late {
-				continue
-			}
-			done := move(c.Task, c.From, c.Reason, false)
-			for k := 0; c.Reason == EvictLimit && !done && k < len(r.Running[c.From]); k++ { // or another copy
-				done = r.isFree(c.From, k) && move(r.Running[c.From][k], c.From, EvictLimit, false)
-			}
-			if done {
-				r.plan.Deferred--
-			}
+	for _, c := range b.unmade {
+		if !isAim(&c) {
+			continue
+		}
+		done := move(c.Task, c.From, c.Reason, false)
+		for k := 0; c.Reason == EvictLimit && !done && k < len(r.Running[c.From]); k++ { // or another copy
+			done = r.isFree(c.From, k) && move(r.Running[c.From][k], c.From, EvictLimit, false)
+		}
+		switch {
+		case !done:
+		case r.Still && r.MaxMoves < 0:
+			r.plan.Held--
+		default:
+			r.plan.Deferred--
 		}
 	}
-	if len(moves) > 0 {
+	if len(moves) > 0 || r.Still {
 		return moves
 	}
 	for _, w := range r.byUse() {
@@ -276,7 +295,7 @@ func (r *rules) moveDirectly(moves []Change) []Change {
 			break // later ones have less to give
 		}
 		for k, t := range r.Running[w] {
-			if r.isFree(w, k) && !isLate(t, w) {
+			if r.isFree(w, k) {
 				move(t, w, Rebalance, true)
 			}
 		}

@@ -70,7 +70,11 @@ func (r *rules) run() {
 		r.plan.LowerBound = max(r.plan.LowerBound, min(bound, r.plan.Adds))
 	}
 	r.postpone()
-	r.plan.Deferred += r.weights.deferred
+	if r.Still {
+		r.plan.Held += r.weights.deferred
+	} else {
+		r.plan.Deferred += r.weights.deferred
+	}
 	if r.weights.weighted {
 		r.setLoads()
 	}

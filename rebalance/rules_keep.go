@@ -109,13 +109,8 @@ func (r *rules) mayStay(t, kind int32) bool {
 
 // gainOf returns how many copies w may gain.
 func (r *rules) gainOf(w int32) int32 {
-	switch r.States[w] {
-	case Open:
+	if r.States[w] == Open {
 		return int32(len(r.Want))
-	case Quarantined:
-		if r.MaxGain != nil {
-			return min(r.MaxGain[w], int32(len(r.Want)))
-		}
 	}
 	return 0
 }

@@ -3,6 +3,7 @@ package rebalance
 // Rules: the workers of a part by weight, if weights differ.
 
 import (
+	"math"
 	"math/big"
 	"math/bits"
 	"slices"
@@ -64,21 +65,38 @@ func (r *rules) weigh(part int32) {
 		g.solve()
 		again = g.limit != nil && r.evictMore()
 	}
-	if r.MaxMoves >= 0 {
+	budget, _ := r.allowance(nil)
+	if r.Still {
+		budget = 0
+	}
+	if budget != math.MaxInt {
 		made := 0 // by other parts
 		for i := range r.changes {
 			if c := &r.changes[i]; c.To != None && c.From != None && c.Reason == Rebalance {
 				made++
 			}
 		}
-		budget := max(0, r.MaxMoves-len(r.leaving)-made)
-		if even := g.spent; even > budget {
+		budget = max(0, budget-len(r.leaving)-made)
+		if even, lacking := g.spent, g.unplaced(); even > budget {
 			g.budget = budget
-			g.solve()
+			if g.solve(); r.Still && g.unplaced() > lacking { // other copies must make room
+				g.budget = NoLimit
+				g.solve()
+			}
 			r.weights.deferred += max(0, even-g.spent)
 		}
 	}
 	r.takeWeighing()
+}
+
+// unplaced counts the items without a worker, and those that stay although they should leave.
+func (g *weighing) unplaced() (n int) {
+	for i := range g.items {
+		if it := &g.items[i]; it.to < 0 || it.leaves && it.to == it.from {
+			n++
+		}
+	}
+	return n
 }
 
 // evictMore lets copies leave workers that exceed their limits because others that should
@@ -106,7 +124,7 @@ func (r *rules) askWeighing(part int32) {
 	g := &s.weighing
 	g.workers, g.band, g.may = len(r.workers), r.Band, r.may
 	g.share, g.kind, g.limit, g.gain = g.share[:0], g.kind[:0], g.limit[:0], g.gain[:0]
-	g.base, g.fixed, g.items = g.base[:0], g.fixed[:0], g.items[:0]
+	g.base, g.fixed, g.items, g.rest, g.joined = g.base[:0], g.fixed[:0], g.items[:0], r.Rests, g.joined[:0]
 	s.copies = s.copies[:0]
 	s.position = sized(s.position, len(r.States))
 	r.pool = r.pool[:0]
@@ -152,6 +170,9 @@ func (r *rules) askWeighing(part int32) {
 		g.base, g.fixed = append(g.base, base), append(g.fixed, fixed)
 		g.limit, g.gain = append(g.limit, limit), append(g.gain, gain)
 		g.share, g.kind = append(g.share, r.shareOf(w)), append(g.kind, r.kindOf(w))
+		if g.rest != nil {
+			g.joined = append(g.joined, r.Joined[w])
+		}
 	}
 	stays := func(t, w int32) {
 		if i := s.position[w]; i >= 0 {

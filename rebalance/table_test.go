@@ -297,70 +297,6 @@ func TestP_NamedCases(t *testing.T) {
 			pr:   rebalance.Problem{Want: []int32{1, 1}, States: states{open, open}, Running: [][]int32{{0, 1, 0, 1}, nil}, Pinned: []int32{2, 0}, MaxMoves: noLimit},
 		},
 		{
-			name: "a quarantined worker gains what is missing",
-			pr: rebalance.Problem{
-				Want: []int32{1, 1, 1, 1}, States: states{quarantined, open}, Running: make([][]int32, 2), MaxGain: []int32{1, 0}, MaxMoves: 0,
-			},
-			changes: changes{
-				{0, none, 0, rebalance.Missing},
-				{1, none, 1, rebalance.Missing},
-				{2, none, 1, rebalance.Missing},
-				{3, none, 1, rebalance.Missing},
-			},
-		},
-		{
-			name: "a quarantined worker gains nothing forbidden to it",
-			pr: rebalance.Problem{
-				Want: []int32{1, 1}, States: states{quarantined, open}, Running: make([][]int32, 2), MaxGain: []int32{2, 0}, Forbidden: pairs{{0, 0}}, MaxMoves: noLimit,
-			},
-			changes: changes{{0, none, 1, rebalance.Missing}, {1, none, 0, rebalance.Missing}},
-		},
-		{
-			name: "a quarantined worker gains what drains rather than what stays",
-			pr: rebalance.Problem{
-				Want: []int32{1, 1, 1}, States: states{quarantined, open, draining}, Running: [][]int32{nil, {0, 1}, {2}}, MaxGain: []int32{1, 0, 0}, MaxMoves: noLimit,
-			},
-			changes: changes{{2, 2, 0, rebalance.Drain}},
-		},
-		{
-			name: "a quarantined worker gains from the fullest worker, and no pinned copy",
-			pr: rebalance.Problem{
-				Want: []int32{1, 1, 1, 1, 1}, States: states{open, open, quarantined}, Running: [][]int32{{0, 1, 2}, {3, 4}, nil},
-				Pinned: []int32{2, 0, 0}, MaxGain: []int32{0, 0, 1}, MaxMoves: noLimit,
-			},
-			changes: changes{{0, 0, 2, rebalance.Rebalance}},
-		},
-		{
-			name: "a quarantined worker gains nothing that makes the spread no better",
-			pr: rebalance.Problem{
-				Want: []int32{1, 1, 1}, States: states{open, quarantined}, Running: [][]int32{{0, 1}, {2}}, MaxGain: []int32{0, 5}, MaxMoves: noLimit,
-			},
-		},
-		{
-			name: "without an open worker, quarantined ones gain what is missing",
-			pr: rebalance.Problem{
-				Want: []int32{2, 1, 1}, States: states{quarantined, quarantined}, Running: [][]int32{{0, 1}, nil}, MaxGain: []int32{3, 1}, MaxMoves: noLimit,
-			},
-			changes:  changes{{2, none, 1, rebalance.Missing}},
-			unplaced: unplaced{{0, 1, none, rebalance.NoOpenWorker}},
-		},
-		{
-			name: "late moves come last",
-			pr: rebalance.Problem{
-				Want: []int32{1, 1, 1, 1, 1, 1}, States: states{open, open, draining}, Running: [][]int32{{0, 1, 2, 3, 5}, nil, {4}},
-				MoveLast: pairs{{0, 0}, {4, 2}}, MaxMoves: 1,
-			},
-			changes: changes{{1, 0, 1, rebalance.Rebalance}},
-		},
-		{
-			name: "late moves use what is left",
-			pr: rebalance.Problem{
-				Want: []int32{1, 1, 1, 1, 1, 1}, States: states{open, open, draining}, Running: [][]int32{{0, 1, 2, 3}, nil, {4, 5}},
-				MoveLast: pairs{{0, 0}, {4, 2}}, MaxMoves: 2,
-			},
-			changes: changes{{5, 2, 1, rebalance.Drain}, {4, 2, 1, rebalance.Drain}},
-		},
-		{
 			name: "drains come first",
 			pr: rebalance.Problem{
 				Want: []int32{1, 1, 1, 1, 1}, States: states{open, open, draining},
@@ -488,23 +424,6 @@ func TestP_OnceWrong(t *testing.T) {
 			Want:    []int32{1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
 			States:  []rebalance.State{0, quarantined, quarantined, 0},
 			Running: [][]int32{nil, {2, 4, 5, 6, 7, 9}, {1, 3, 6, 7, 8, 9}, {8, 7}}, Pinned: []int32{0, 6, 4, 2},
-		},
-		"a quarantined worker that cannot lose what is above its share": {
-			Want:    []int32{1, 3, 3, 3, 3, 2, 3},
-			States:  []rebalance.State{quarantined, quarantined, 0, quarantined},
-			Running: [][]int32{{1, 2, 3, 4, 5, 6}, {0, 2, 4}, {1, 2, 3, 4, 5, 6}, {1, 3, 6}}, MaxGain: []int32{0, 1, 0, 1},
-		},
-		"a quarantined worker that gains beyond its share": {
-			Want: []int32{2, 2, 2, 1, 2}, States: []rebalance.State{quarantined, quarantined, quarantined, quarantined, 0, quarantined},
-			Running: make([][]int32, 6), MaxGain: []int32{2, 1, 1, 1, 0, 4},
-		},
-		// It took a copy from a worker that then lost two more as surplus, and ended with
-		// more than that worker.
-		"a quarantined worker that takes from one that loses surplus": {
-			Want:    []int32{2, 1, 3, 1, 2, 4},
-			States:  []rebalance.State{0, 0, 0, quarantined, 0, 0},
-			Running: [][]int32{nil, {4}, {2, 3}, {4}, {0, 1}, {4, 3, 0, 5}},
-			Pinned:  []int32{0, 0, 2, 0, 2, 0}, MaxGain: []int32{0, 0, 0, 2, 0, 0},
 		},
 		// A copy that was to move, was taken back and was dropped again moved twice on
 		// paper, and another copy of its task was stopped in its place.

@@ -39,6 +39,9 @@ type weighing struct {
 	// because the pair is forbidden, or because a copy that is no item runs there. Nil
 	// means never.
 	barred func(task, worker int32) bool
+	// rest and joined are as Problem.Rests and Problem.Joined.
+	rest, joined []int32
+
 	budget int // the most items that move although they could stay where they are, or NoLimit
 
 	// Output, with to of each item. An item whose to equals its from does not move.
@@ -84,7 +87,6 @@ type weighed struct {
 func (g *weighing) solve() {
 	g.begin()
 	g.levels.solve(g.workers)
-	g.setBands(int64(g.band))
 	g.ranking.build(g)
 	g.placeAll()
 	g.even()
@@ -155,7 +157,7 @@ func (g *weighing) eachWeight(visit func(class int32, weight int64)) {
 	}
 }
 
-// setBands sets the highest and the lowest loads.
+// setBands sets the highest and the lowest loads for a band in millionths.
 func (g *weighing) setBands(band int64) {
 	for w := range int32(g.workers) {
 		g.high[w], g.low[w] = g.levels.band(w, band)
@@ -208,6 +210,12 @@ func (g *weighing) zoneOf(it *weighed) int32 {
 // mayTake reports whether a worker may take an item.
 func (g *weighing) mayTake(i, w int32) bool {
 	return g.hasRoom(w, g.items[i].from != w) && g.mayRun(i, w)
+}
+
+// rests reports whether an item that need not move does not move to a worker.
+func (g *weighing) rests(i, w int32) bool {
+	it := &g.items[i]
+	return g.rest != nil && !g.loose.has(i) && it.from != w && g.joined[w] < g.rest[it.task]
 }
 
 // runs reports whether a worker has an item of a task.
@@ -366,7 +374,7 @@ func (g *weighing) untangle() {
 // memory is reused by the steps.
 type memory struct {
 	starts, left2, over, under, queue, partners, best []int32
-	closed, seen, met, mine                           set
+	closed, seen, met, mine, aimed                    set
 	steps                                             []step
 	left, right                                       []choice
 	range1                                            [1]stretch

@@ -60,7 +60,6 @@ func (g *weighing) even() {
 		}
 	}
 	g.tight = false
-	g.setBands(int64(g.band))
 }
 
 // byOut orders workers: the one farthest out of its band first.
@@ -68,11 +67,14 @@ func (g *weighing) byOut(v, w int32) int {
 	return cmp.Or(cmp.Compare(g.outNow(w), g.outNow(v)), cmp.Compare(v, w))
 }
 
-// settle makes moves and swaps until a pass over all workers finds none. A worker that
-// gains nothing counts in the levels with what it has, so that these are found again
+// settle makes moves and swaps until a pass over all workers finds none. Workers out of band
+// come to half of it, and a move judges both of its workers by half of the band (P18). A worker
+// that gains nothing counts in the levels with what it has, so that these are found again
 // after moves.
 func (g *weighing) settle() {
+	g.memory.aimed = g.memory.aimed.emptied(g.workers)
 	for range levelRounds {
+		g.setBands(int64(g.band) / 2)
 		if !g.pass() {
 			return
 		}
@@ -87,18 +89,28 @@ func (g *weighing) settle() {
 			}
 		}
 		g.levels.solve(g.workers)
-		g.setBands(int64(g.band))
 		g.ranking.build(g)
 	}
 }
 
-// pass visits the workers out of band, and reports whether it changed something.
+// isAimed reports whether a worker is out of half of its band, and was out of the whole one.
+func (g *weighing) isAimed(w int32) bool {
+	if g.outNow(w) == 0 {
+		return false
+	}
+	if high, low := g.levels.band(w, int64(g.band)); g.load[w] > high || g.load[w] < low {
+		g.memory.aimed.add(w)
+	}
+	return g.memory.aimed.has(w)
+}
+
+// pass visits the workers that are to change, and reports whether it changed something.
 func (g *weighing) pass() bool {
 	m := &g.memory
 	m.over, m.under = m.over[:0], m.under[:0]
 	for w := range int32(g.workers) {
 		switch {
-		case g.outNow(w) == 0:
+		case !g.isAimed(w):
 		case g.load[w] > g.high[w]:
 			m.over = append(m.over, w)
 		default:
@@ -136,7 +148,7 @@ func (g *weighing) give(w int32) bool {
 			m.best[it.class] = g.leastOther(it.class, w)
 		}
 		v := m.best[it.class]
-		if v == None || g.load[v]+it.weight > g.high[v] || !g.affords(g.cost(i, v)) || !g.mayTake(i, v) {
+		if v == None || g.load[v]+it.weight > g.high[v] || !g.affords(g.cost(i, v)) || !g.mayTake(i, v) || g.rests(i, v) {
 			continue
 		}
 		if _, ok := g.improves(w, v, it.weight, 1, it.weight); ok {
@@ -164,7 +176,7 @@ func (g *weighing) take(w int32) bool {
 		first, _ := slices.BinarySearchFunc(list, g.high[w]-g.load[w], func(i int32, most int64) int { return cmp.Compare(most, g.items[i].weight) })
 		for _, i := range list[first:] {
 			weight := g.items[i].weight
-			if _, ok := g.improves(v, w, weight, 1, weight); ok && g.affords(g.cost(i, w)) && g.mayTake(i, w) {
+			if _, ok := g.improves(v, w, weight, 1, weight); ok && g.affords(g.cost(i, w)) && g.mayTake(i, w) && !g.rests(i, w) {
 				g.put(i, w)
 				return true
 			}
@@ -327,7 +339,7 @@ func (g *weighing) swap(from, to int32, best *swap) {
 func (g *weighing) choices(to []choice, w, other int32, pairs bool) []choice {
 	first := len(to)
 	for _, i := range g.list(w) {
-		if (!g.tight || g.loose.has(i)) && g.mayRun(i, other) && g.mayGain(other, g.items[i].from != other) {
+		if (!g.tight || g.loose.has(i)) && g.mayRun(i, other) && g.mayGain(other, g.items[i].from != other) && !g.rests(i, other) {
 			to = append(to, choice{g.items[i].weight, i, None})
 		}
 	}
@@ -374,7 +386,7 @@ func (g *weighing) fitsOn(w int32, gets, gives choice) bool {
 }
 
 // improves reports whether moving some weight between two workers lowers the sum of the
-// squares of what is out of band, by P19, and returns that sum. count is by how many
+// squares of what is out of half of the band, by P19, and returns that sum. count is by how many
 // items the first worker has fewer; moved is the weight of all items that move.
 func (g *weighing) improves(from, to int32, weight int64, count int32, moved int64) (square, bool) {
 	a, b := g.outNow(from), g.outNow(to)

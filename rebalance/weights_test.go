@@ -315,7 +315,7 @@ func TestP17_LevelsByPool(t *testing.T) { // trap 11
 	}
 	g.solve()
 	require.Equal(t, []ratio{{1890, 2}, {80, 2}}, []ratio{g.levels.of(0), g.levels.of(2)})
-	require.Equal(t, []int64{900, 990, 40, 40}, g.load)
+	require.Equal(t, []int64{960, 930, 40, 40}, g.load)
 }
 
 func TestP17_UnequalShares(t *testing.T) { // trap 7

@@ -280,7 +280,7 @@ func (ft *finalTerms) toDo() (why string, mayStay bool) {
 		moves = 0
 	}
 	for _, d := range ft.due(moves) {
-		return d.String(), w.rules.some() && d.reason == rebalance.Rebalance || d.from != nil && len(ft.l.o.LastPlan().Paused) > 0
+		return d.String(), w.rules.some() && (d.reason == rebalance.Rebalance || d.reason == rebalance.Room) || d.from != nil && len(ft.l.o.LastPlan().Paused) > 0
 	}
 	return "", false
 }

@@ -37,7 +37,7 @@ func (w *world) checkLasting(l *leader) {
 		return // calls that hang on the only worker, or are soon tried again, block all others
 	}
 	why := "there was no term"
-	for most := convergesWithin + ft.moreTerms(); ft.terms < most && why != ""; {
+	for most := convergesWithin*w.shortTerms() + ft.moreTerms(); ft.terms < most && why != ""; {
 		if !ft.runTerm() {
 			return
 		}
@@ -50,6 +50,15 @@ func (w *world) checkLasting(l *leader) {
 		return
 	}
 	ft.checkSteady()
+}
+
+// shortTerms is how many more terms there are while starts hang, because no term waits for these; see
+// internal/term, mayHang.
+func (w *world) shortTerms() int {
+	if slices.Contains(w.lasting, HangingTask) || slices.Contains(w.lasting, HangingWorker) {
+		return 4
+	}
+	return 1
 }
 
 // addChanges adds tasks, drains a healthy worker and lets a worker join. If faulty kinds
@@ -98,11 +107,12 @@ func (ft *finalTerms) add(task string) {
 
 // checkMissing checks that no healthy task is missing for long.
 func (ft *finalTerms) checkMissing() {
-	w, before, most := ft.w, ft.missing, startsWithin
+	w, before, most := ft.w, ft.missing, startsWithin*ft.w.shortTerms()
 	ft.missing = make(map[string]int)
 	switch {
 	case ft.isCalm():
 		return // converge waits for these
+	case w.shortTerms() > 1:
 	case countIf(w.names, func(name string) bool { return w.isActive(HangingWorker, name) }) > 1, slices.Contains(w.lasting, SlowLists):
 		most *= 2 // those draw the missing copies, and each must have failed there; a list that shows whether one has may take ten terms
 	}

@@ -93,10 +93,6 @@ func TestT15_BadInput_Expectations(t *testing.T) {
 		text []string
 	}{
 		{
-			"instances 0", func(o *leader) error { return o.AddTask("bad", orchestrator.WithTaskInstances(0)) },
-			[]string{"bad", "WithTaskInstances(0)", "RemoveTask"},
-		},
-		{
 			"instances below 0", func(o *leader) error { return o.AddTask("t1", orchestrator.WithTaskInstances(-2)) },
 			[]string{"t1", "WithTaskInstances(-2)", "RemoveTask"},
 		},
@@ -111,8 +107,8 @@ func TestT15_BadInput_Expectations(t *testing.T) {
 			return o.UpdateTasks([]task{{Name: "a"}, {Name: "twin"}, {Name: "b"}, {Name: "twin", Instances: 2}})
 		}, []string{"twin", "twice", "1", "3"}},
 		{"UpdateTasks, instances below 0", func(o *leader) error {
-			return o.UpdateTasks([]task{{Name: "a"}, {Name: "bad", Instances: -1}})
-		}, []string{"bad", "Instances", "-1"}},
+			return o.UpdateTasks([]task{{Name: "a"}, {Name: "bad", Instances: -2}})
+		}, []string{"bad", "Instances", "-2"}},
 		{"UpdateTasks, handoff unknown", func(o *leader) error {
 			return o.UpdateTasks([]task{{Name: "a"}, {Name: "bad", Handoff: 200}})
 		}, []string{"bad", "handoff", "200"}},

@@ -120,7 +120,7 @@ func TestT15_NothingIsUnexpectedBeforeTasksAreLoaded(t *testing.T) {
 			}
 			for range 3 {
 				next.RemoveTask("t1") // says nothing of what is expected
-				require.Error(t, next.AddTask("t1", orchestrator.WithTaskInstances(0)))
+				require.Error(t, next.AddTask("t1", orchestrator.WithTaskInstances(-2)))
 				require.NoError(t, next.NextTerm(t.Context()))
 				require.Equal(t, 4, next.LastPlan().Stats.Instances.Unexpected, "it is seen, though")
 			}

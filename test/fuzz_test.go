@@ -61,10 +61,7 @@ func FuzzOptions(f *testing.F) {
 		}
 		require.NoError(t, o.AddWorker(name))
 		taken := o.AddTask(name, orchestrator.WithTaskInstances(instances)) == nil
-		require.Equal(t, instances >= 1 && instances <= math.MaxInt32, taken)
-		if instances == 0 { // means 1 here, and is no option's value
-			return
-		}
+		require.Equal(t, instances >= -1 && instances <= math.MaxInt32, taken)
 		err = o.UpdateTasks([]task{{Name: name, Instances: instances}})
 		require.Equal(t, taken, err == nil)
 		if err != nil {

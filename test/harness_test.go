@@ -577,3 +577,15 @@ func goroutines() int {
 	dump = dump[:runtime.Stack(dump, true)]
 	return len(regexp.MustCompile(`(?m)^goroutine .*synctest bubble`).FindAll(dump, -1))
 }
+
+// falls makes a worker fall n times, with up seconds between. It ends up.
+func (f *fleet) falls(worker string, n int) {
+	for range n {
+		f.Kill(worker)
+		f.RemoveWorker(worker)
+		time.Sleep(2 * time.Second)
+		f.Start(worker)
+		require.NoError(f.t, f.AddWorker(worker))
+		time.Sleep(2 * time.Second)
+	}
+}

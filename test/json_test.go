@@ -30,6 +30,7 @@ var jsonTypes = []any{
 	orchestrator.Durations{},
 	orchestrator.Explanation[string]{},
 	orchestrator.Handoff(0),
+	orchestrator.Hold{},
 	orchestrator.Hypothesis[string, int]{},
 	orchestrator.InstanceStats{},
 	orchestrator.LabelCount{},

@@ -389,49 +389,25 @@ func TestT3_ALateWorkersInstancesAreHeld(t *testing.T) {
 	})
 }
 
-// Missing instances are placed as if the late worker were open, and its share waits for
-// one term. If the worker is late again, they start elsewhere.
-func TestT3_TheShareOfALateWorkerWaitsATerm(t *testing.T) {
-	for name, again := range map[string]bool{"it answers": false, "it is late again": true} {
-		t.Run(name, bothWires(given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
-			f.Slow(9*time.Second, "w2")
-			f.expect(40)
-			f.term()
-			require.Equal(t, []int{10, 2, 10, 10}, f.loads())
-			late := f.waitingFor(orchestrator.ReasonLate)
-			require.Len(t, late, 8)
-			for _, x := range late {
-				require.Equal(t, waiting{Task: x.Task, Instances: 1, Reason: orchestrator.ReasonLate, Worker: "w2", Named: true}, x)
-			}
-			s := f.LastPlan().Stats
-			require.Equal(t, 8, s.Instances.Missing)
-			require.Equal(t, 24, s.Adds)
-			require.Equal(t, 24, s.LowerBound)
-
-			if again {
-				f.term()
-				require.Equal(t, []string{"w2"}, f.late())
-				require.Empty(t, f.waitingFor(orchestrator.ReasonLate))
-				f.requireAllRun()
-				require.Len(t, f.RunsOn("w2"), 2)
-			}
-			time.Sleep(timeout)
-			f.Slow(0, "w2")
-			f.term()
-			require.Equal(t, []int{10, 10, 10, 10}, f.loads())
-			f.requireNeverTwice()
-		}))
-	}
-}
-
-// A late worker that drains has no share, so no start waits for it.
-func TestT3_NothingWaitsForALateWorkerThatDrains(t *testing.T) {
-	inBubble(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
-		require.NoError(t, f.DrainWorker("w2"))
+// What is missing starts at once on the others. The late worker gets its share when it answers.
+func TestT3_WhatIsMissingStartsBesideALateWorker(t *testing.T) {
+	onBothWires(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
 		f.Slow(9*time.Second, "w2")
 		f.expect(40)
 		f.term()
+		require.Equal(t, []string{"w2"}, f.late())
 		f.requireAllRun()
+		require.Len(t, f.RunsOn("w2"), 2)
+		s := f.LastPlan().Stats
+		require.Zero(t, s.Instances.Missing)
+		require.Equal(t, 32, s.Adds)
+		require.Equal(t, 32, s.LowerBound)
+
+		time.Sleep(timeout)
+		f.Slow(0, "w2")
+		f.term()
+		require.Equal(t, []int{10, 10, 10, 10}, f.loads())
+		f.requireNeverTwice()
 	})
 }
 

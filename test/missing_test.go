@@ -85,7 +85,6 @@ func TestD14_Kinds(t *testing.T) {
 		{Reason: orchestrator.ReasonPaused}:                     orchestrator.WaitingFailing,
 		{Reason: orchestrator.ReasonPaused, Named: true}:        orchestrator.WaitingStaying,
 		{Reason: orchestrator.ReasonPinned, Named: true}:        orchestrator.WaitingStaying,
-		{Reason: orchestrator.ReasonLate, Named: true}:          orchestrator.WaitingUnplaced,
 		{Reason: orchestrator.ReasonSkipped, Named: true}:       orchestrator.WaitingUnplaced,
 		{Reason: orchestrator.ReasonFailed, Named: true}:        orchestrator.WaitingFailing,
 	}

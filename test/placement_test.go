@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -498,7 +499,7 @@ func TestWithReportedWeights(t *testing.T) {
 		next.join("w3")
 		next.requireQuiet(2)
 		require.Equal(t, []int{4, 4, 0}, next.loads())
-		require.Positive(t, next.LastPlan().Stats.Deferred)
+		require.Positive(t, next.LastPlan().Stats.MovesHeld)
 		require.NoError(t, next.AddTask("t9"))
 		require.NoError(t, next.DrainWorker("w1"))
 		next.term()
@@ -509,7 +510,47 @@ func TestWithReportedWeights(t *testing.T) {
 		require.NoError(t, next.UpdateWeights(map[string]int64{"t1": 1, "t2": 1, "t3": 1, "t4": 1}))
 		next.requireQuiet(1)
 		require.NoError(t, next.UpdateWeights(map[string]int64{"t5": 1}))
+		next.requireQuiet(1) // each call replaces the last one
+		require.NoError(t, next.UpdateWeights(map[string]int64{"t1": 1, "t2": 1, "t3": 1, "t4": 1, "t5": 1}))
 		next.term()
 		require.Equal(t, []int{3, 3, 3}, next.loads())
 	})
+}
+
+// P12: where nothing changes any more, no worker "may take it later".
+func TestP12_NothingIsFreeInVain(t *testing.T) {
+	rows := 0
+	for seed := range uint64(400) {
+		inBubble(t, given{workers: 6}, func(t *testing.T, f *fleet) {
+			r := rand.New(rand.NewPCG(seed, 12))
+			for _, w := range f.workers {
+				some := slices.DeleteFunc(workerOptions{atMost(1 + r.IntN(4)), labels("x")}, func(orchestrator.WorkerOption) bool { return r.IntN(2) == 0 })
+				f.set(append(some, inZone(fmt.Sprint(r.IntN(3)))), w)
+			}
+			for i := range 8 {
+				opts := []orchestrator.TaskOption{instances(1 + r.IntN(4))}
+				if r.IntN(3) == 0 {
+					opts = append(opts, perZone(1+r.IntN(2)))
+				}
+				if r.IntN(3) == 0 {
+					opts = append(opts, requires([]string{"x", "!x"}[r.IntN(2)]))
+				}
+				require.NoError(t, f.AddTask(fmt.Sprint("t", i), opts...))
+			}
+			f.term()
+			if r.IntN(2) == 0 {
+				require.NoError(t, f.DrainWorker("w1"))
+			}
+			for range 5 {
+				f.term()
+			}
+			for _, w := range f.LastPlan().Waiting {
+				if w.Causes != nil && len(f.LastPlan().Changes) == 0 {
+					rows++
+					require.Zero(t, w.Causes.Free, "seed %d: %s %v: %v", seed, w.Task, w.Reason, w.Causes)
+				}
+			}
+		})
+	}
+	require.Greater(t, rows, 300)
 }

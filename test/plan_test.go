@@ -529,7 +529,7 @@ func TestPlan_Errors(t *testing.T) {
 			require.NoError(t, err, "%s a worker that is added", name)
 		}
 		for name, h := range map[string]hypothesis{
-			"instances": {AddTasks: []task{{Name: "a", Instances: -1}}},
+			"instances": {AddTasks: []task{{Name: "a", Instances: -2}}},
 			"handoff":   {AddTasks: []task{{Name: "a", Handoff: 9}}},
 			"twice":     {AddTasks: []task{{Name: "a"}, {Name: "a"}}},
 		} {

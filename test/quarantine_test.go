@@ -221,9 +221,21 @@ func TestT9_ARecoveredWorkerGetsItsShare(t *testing.T) {
 	}
 }
 
-// If an instance is missing, the trial starts it, and no healthy task moves.
+// If an instance is missing that has run, the trial starts it, and no healthy task moves. A new task
+// is not used if a healthy one may move.
 func TestT9_ATrialWithAMissingTask(t *testing.T) {
 	inBubble(t, given{workers: 3, expected: 9}, func(t *testing.T, f *fleet) {
+		f.quarantine("w3")
+		f.anyTerm()
+		f.Refuse(nil)
+		lost := f.RunsOn("w2")
+		f.Kill("w2")
+		f.Start("w2")
+		f.freshTerm()
+		require.Len(t, f.addsTo("w3"), 1)
+		require.Contains(t, lost, f.addsTo("w3")[0].Task)
+		require.Empty(t, f.sent(orchestrator.OpRemove))
+		f.requireAllRun()
 		f.quarantine("w3")
 		f.anyTerm()
 		f.Refuse(nil)
@@ -232,7 +244,7 @@ func TestT9_ATrialWithAMissingTask(t *testing.T) {
 		}
 		f.freshTerm()
 		require.Len(t, f.addsTo("w3"), 1)
-		require.Empty(t, f.sent(orchestrator.OpRemove))
+		require.NotContains(t, f.addsTo("w3")[0].Task, "new")
 		f.requireAllRun()
 	})
 }

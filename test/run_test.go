@@ -49,7 +49,7 @@ func TestT14_AfterAChange(t *testing.T) {
 		{"DrainWorker", func(f *fleet) error { return f.DrainWorker("w1") }, false},
 		{"UndrainWorker", func(f *fleet) error { return f.UndrainWorker("w1") }, true},
 		{"a bad call", func(f *fleet) error {
-			require.Error(f.t, f.AddTask("new", orchestrator.WithTaskInstances(0)))
+			require.Error(f.t, f.AddTask("new", orchestrator.WithTaskInstances(-2)))
 			return nil
 		}, true},
 	} {

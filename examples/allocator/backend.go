@@ -3,6 +3,7 @@ package main
 // The API's interfaces, implemented with etcd.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ func (t tasks) Put(ctx context.Context, id string, c api.Change) (api.Item, bool
 		if c.Content != nil {
 			after.Content = c.Content
 		}
-		if c.Instances > 0 {
+		if c.Instances != 0 {
 			after.Settings.Instances = c.Instances
 		}
 		if c.Rules != nil {
@@ -96,7 +97,7 @@ func (t tasks) List(ctx context.Context, after string, limit int) ([]api.Item, e
 
 func shown(item etcd.Item) api.Item {
 	return api.Item{
-		ID: item.Name, Content: item.Content, Instances: max(item.Settings.Instances, 1), Rules: rulesOf(item.Settings),
+		ID: item.Name, Content: item.Content, Instances: cmp.Or(item.Settings.Instances, 1), Rules: rulesOf(item.Settings),
 		Version: version(item),
 	}
 }

@@ -24,7 +24,7 @@ func TestShortages_OfAPlan(t *testing.T) {
 		Waiting: []orchestrator.Waiting[etcd.WorkerID, string]{
 			{Task: "held", Instances: 1, Reason: orchestrator.ReasonHeld, Worker: a, Named: true},
 			{Task: "paused", Instances: 2, Reason: orchestrator.ReasonPaused},
-			{Task: "two", Instances: 1, Reason: orchestrator.ReasonLate, Worker: a, Named: true},
+			{Task: "two", Instances: 1, Reason: orchestrator.ReasonNeverAnswered, Worker: a, Named: true},
 			{Task: "two", Instances: 1, Reason: orchestrator.ReasonNoOtherWorker},
 			{Task: "failed", Instances: 1, Reason: orchestrator.ReasonFailed, Worker: b, Named: true},
 			{Task: "skipped", Instances: 1, Reason: orchestrator.ReasonSkipped, Worker: b, Named: true},
@@ -43,7 +43,7 @@ func TestShortages_OfAPlan(t *testing.T) {
 	require.Equal(t, map[string][]api.Waiting{
 		"held":    {{Instances: 1, Reason: "held", Worker: "a"}},
 		"paused":  {{Instances: 2, Reason: "paused", Detail: "b, retry in term 17: no space left"}},
-		"two":     {{Instances: 1, Reason: "late", Worker: "a"}, {Instances: 1, Reason: "no other worker"}},
+		"two":     {{Instances: 1, Reason: "never answered", Worker: "a"}, {Instances: 1, Reason: "no other worker"}},
 		"failed":  {{Instances: 1, Reason: "failed", Worker: "b", Detail: "no space left"}},
 		"skipped": {{Instances: 1, Reason: "skipped", Worker: "b"}},
 	}, s.byTask)

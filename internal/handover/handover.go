@@ -11,7 +11,11 @@ type Change struct {
 	From, To   int32
 	StartFirst bool // the move starts at To before it stops at From
 	Last       bool // begins after the changes without Last
-	Paused     bool // does not begin
+	Skip       Skip // why it does not begin
+	// After, if it is above 0, is one more than the index of a change: the start waits until that
+	// one has stopped its task, which makes room for it. Loose lets a move stop before that.
+	After int32
+	Loose bool
 }
 
 // Write is one step of a change: start or stop its task on a worker.
@@ -39,18 +43,18 @@ const (
 )
 
 // Outcome is the result of a change.
-type Outcome uint8
+type Outcome string
 
 // The outcomes.
 const (
-	Pending      Outcome = iota
-	OutDone              // every write was acknowledged
-	OutFailed            // certainly refused, or cut off half-way
-	OutReturned          // stopped, not started, given back
-	OutUnknown           // a write has no certain answer
-	OutStopping          // the stop is under way
-	OutSkipped           // not begun
-	OutUnstarted         // stopped, and neither started nor given back
+	Pending      Outcome = ""
+	OutDone      Outcome = "done"      // every write was acknowledged
+	OutFailed    Outcome = "failed"    // certainly refused, or cut off half-way
+	OutReturned  Outcome = "returned"  // stopped, not started, given back
+	OutUnknown   Outcome = "unknown"   // a write has no certain answer
+	OutStopping  Outcome = "stopping"  // the stop is under way
+	OutSkipped   Outcome = "skipped"   // not begun
+	OutUnstarted Outcome = "unstarted" // stopped, and neither started nor given back
 )
 
 // Skip is why a change, or its second half, was not begun.
@@ -64,7 +68,7 @@ const (
 	ReceiverFailed      // its receiver failed another move
 	TermEnded           // the term was stopped
 	Paused              // it failed before, and pauses
-	NoRoom              // no stop made room for it
+	NoRoom              // its worker or zone is full
 )
 
 // String returns the reason as the end of a sentence.

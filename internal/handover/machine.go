@@ -18,9 +18,53 @@ type change struct {
 	phase   phase
 	outcome Outcome
 	skip    Skip
+	gone    bool    // its stop was acknowledged, and it is not given back
+	used    bool    // another change has taken its room
+	waiters []int32 // the changes whose start waits for that
 }
 
 func (c *change) isMove() bool { return c.From != None && c.To != None }
+
+// waits makes the start of change i wait if another change has to make room for it first, and
+// reports whether it does. If that room will not come, the change is dropped.
+func (m *Machine) waits(i int32) bool {
+	c := &m.changes[i]
+	if c.After == 0 || c.phase == waiting && c.Loose {
+		return false
+	}
+	giver := &m.changes[c.After-1]
+	switch {
+	case giver.gone:
+		giver.used = true
+		return false
+	case giver.phase != over:
+		giver.waiters = append(giver.waiters, i)
+	case c.phase == waiting:
+		m.drop(i, NoRoom)
+	default:
+		c.skip = NoRoom
+		m.unsent--
+		m.freePlace(c.To)
+		m.failedMove(c.To) // it has not shown that it takes a task (T8)
+		m.giveBack(i)
+	}
+	return true
+}
+
+// release queues the changes that wait for change i again.
+func (m *Machine) release(i int32) {
+	waiters := m.changes[i].waiters
+	m.changes[i].waiters = nil
+	for _, j := range waiters {
+		w := m.target(j)
+		if m.changes[j].phase == waiting {
+			m.enqueue(j)
+		} else {
+			m.workers[w].continuing.push(j)
+		}
+		m.wake(w)
+	}
+}
 
 // Machine decides which write of a term may be sent next. It is not for
 // concurrent use.
@@ -28,7 +72,6 @@ type Machine struct {
 	changes []change
 	workers []worker
 	batch   bool
-	room    *rooms // nil: all starts have room
 
 	ready      queue // idle workers that may have a write to send
 	creditable queue // receivers whose parked moves may begin
@@ -61,8 +104,8 @@ func New(changes []Change, workers int, order []int32, batch bool) *Machine {
 		for i, c := range changes {
 			switch {
 			case (c.To == None) != stops:
-			case c.Paused:
-				m.drop(int32(i), Paused)
+			case c.Skip != NotSkipped:
+				m.drop(int32(i), c.Skip)
 			default:
 				m.enqueue(int32(i))
 			}
@@ -116,7 +159,7 @@ func (m *Machine) Next() (Call, bool) {
 		for m.ready.empty() {
 			if m.creditable.empty() {
 				call, ok := m.nextLast()
-				if ok || m.ready.empty() && m.creditable.empty() && !m.endWaiting() {
+				if ok || m.ready.empty() && m.creditable.empty() {
 					return call, ok
 				}
 				continue
@@ -183,10 +226,7 @@ func (m *Machine) take(w int32) []Write {
 			continue
 		}
 		c := &m.changes[i]
-		switch {
-		case c.phase == back:
-			m.takeBack(i)
-		case w == c.To && !m.takeRoom(i, false):
+		if c.phase == second && w == c.To && m.waits(i) {
 			continue
 		}
 		writes = append(writes, Write{Change: i, Start: w == c.To || c.phase == back, Back: c.phase == back})
@@ -204,8 +244,8 @@ func (m *Machine) begin(w int32, p *pending, writes []Write) []Write {
 			m.drop(i, why)
 			continue
 		}
-		if w == m.changes[i].To && !m.takeRoom(i, true) {
-			m.markCreditable(w) // moves may have waited for this start
+		if w == m.changes[i].To && m.waits(i) {
+			m.markCreditable(w) // the moves to here do not wait for it any more
 			continue
 		}
 		m.changes[i].phase = first
@@ -219,11 +259,11 @@ func (m *Machine) begin(w int32, p *pending, writes []Write) []Write {
 			m.drop(i, why)
 			continue
 		}
-		if !receiver.hasCredit() {
-			receiver.parked.push(i)
+		if m.waits(i) {
 			continue
 		}
-		if !m.takeRoom(i, true) {
+		if !receiver.hasCredit() {
+			receiver.parked.push(i)
 			continue
 		}
 		receiver.underway++
@@ -280,7 +320,6 @@ func (m *Machine) dropContinuing(i int32) bool {
 		m.finish(i, OutFailed)
 		return true
 	}
-	m.releaseRoom(i)
 	m.freePlace(c.To)
 	m.giveBack(i)
 	return true
@@ -290,12 +329,12 @@ func (m *Machine) drop(i int32, why Skip) {
 	m.unsent--
 	m.changes[i].skip = why
 	m.finish(i, OutSkipped)
-	m.releaseRoom(i)
 }
 
 func (m *Machine) finish(i int32, o Outcome) {
 	m.changes[i].phase = over
 	m.changes[i].outcome = o
+	m.release(i)
 }
 
 // follow queues the next write of a begun move.
@@ -308,6 +347,21 @@ func (m *Machine) follow(i int32, p phase) {
 }
 
 func (m *Machine) giveBack(i int32) {
+	c := &m.changes[i]
+	if c.used { // it takes its room back, or that of others
+		for j := range m.changes {
+			switch d := &m.changes[j]; {
+			case d.phase >= second || d.To == None || d == c:
+			case d.After == 0 && d.To == c.From:
+				d.After = i + 1
+			case d.After > 0:
+				if giver := &m.changes[d.After-1]; giver.From == c.From || giver.Task == c.Task {
+					d.After = i + 1
+				}
+			}
+		}
+	}
+	c.gone = false
 	if m.noBack {
 		m.finish(i, OutUnstarted)
 	} else {
@@ -416,7 +470,10 @@ func (m *Machine) Returned(w int32) {
 func (m *Machine) answer(write Write, a Result, early bool) {
 	i := write.Change
 	c := &m.changes[i]
-	m.recordRoom(write, a)
+	if !write.Start && a == Done {
+		c.gone = true
+		m.release(i)
+	}
 	if write.Start && a == Done {
 		w := c.To
 		if write.Back {
@@ -496,7 +553,9 @@ func (m *Machine) CloseBack() {
 
 // wakeAll drops the writes that may no longer be sent, and wakes all workers.
 func (m *Machine) wakeAll() {
-	m.pruneRoom()
+	for i := range m.changes {
+		m.release(int32(i))
+	}
 	for w := range m.workers {
 		for s := &m.workers[w]; !s.parked.empty(); {
 			i := s.parked.pop()

@@ -344,7 +344,6 @@ type model struct {
 	barred   map[int32]bool             // receivers that failed a move before they had proved anything
 	first    []int                      // by worker: the moves that may be under way to it before it has acknowledged a start
 	closed   int
-	free     []int32 // by worker: how many more copies fit; nil without limits
 }
 
 func newModel(t *testing.T, r *rand.Rand, seed uint64) *model {
@@ -376,42 +375,7 @@ func newModel(t *testing.T, r *rand.Rand, seed uint64) *model {
 		watched.first = slices.Repeat([]int{n}, workers)
 		watched.m.FirstMoves(n)
 	}
-	if r.IntN(2) == 0 {
-		watched.limit(workers)
-	}
 	return watched
-}
-
-// limit gives the workers random limits, and tasks that move nowhere.
-func (m *model) limit(workers int) {
-	m.free = make([]int32, workers)
-	for w := range m.free {
-		m.free[w] = int32(m.r.IntN(5)) - 1
-	}
-	room := handover.Room{Free: slices.Clone(m.free)}
-	for _, c := range m.changes {
-		room.Takes = append(room.Takes, [2]int32{c.To, handover.None})
-		room.Gives = append(room.Gives, [2]int32{handover.None, c.From})
-	}
-	m.m.Limit(room)
-}
-
-// checkRoom checks that a start has room, and takes it.
-func (m *model) checkRoom(worker int32, w handover.Write) {
-	if m.free == nil || !w.Start {
-		return
-	}
-	if !w.Back {
-		require.Positive(m.t, m.free[worker], "seed %d: change %d starts without room", m.seed, w.Change)
-	}
-	m.free[worker]--
-}
-
-// answered makes room for what an answer frees.
-func (m *model) answered(worker int32, w handover.Write, a handover.Result) {
-	if m.free != nil && (!w.Start && a == handover.Done || w.Start && a == handover.Refused) {
-		m.free[worker]++
-	}
 }
 
 func (m *model) run() {
@@ -473,7 +437,6 @@ func (m *model) answer(k int) {
 	w := call.Writes[i]
 	call.Writes = slices.Delete(slices.Clone(call.Writes), i, i+1)
 	m.done(call.Worker, w)
-	m.answered(call.Worker, w, handover.Done)
 	m.m.Answered(w, handover.Done)
 }
 
@@ -499,7 +462,6 @@ func (m *model) land(k int) {
 				handover.Refused, handover.Stopping, handover.Unknown,
 			}[m.r.IntN(8)]
 		}
-		m.answered(call.Worker, w, answers[i])
 		if answers[i] == handover.Done {
 			m.done(call.Worker, w)
 		}
@@ -567,7 +529,6 @@ func (m *model) check(call handover.Call) {
 		}
 		require.Equal(t, want, call.Worker)
 		require.Less(t, m.closed, 3, "seed %d: a write after the end", m.seed)
-		m.checkRoom(call.Worker, w)
 	}
 }
 

@@ -53,6 +53,9 @@ func (p *player) printTitle(l *leader) {
 	if n := plan.Stats.Deferred; n > 0 {
 		fmt.Fprintf(&b, "; %s left for later", plural(n, "move"))
 	}
+	if n := plan.Stats.MovesHeld; n > 0 {
+		fmt.Fprintf(&b, "; %s held: %s", plural(n, "move"), plan.Holds[0].Why)
+	}
 	if n := plan.Stats.Instances.Duplicate; n > 0 {
 		fmt.Fprintf(&b, "; %s listed once more", plural(n, "task"))
 	}

@@ -48,22 +48,28 @@ func (f *Fleet) Answer(w *Worker, a Answer, now Moment) (returned bool) {
 	if a.Changed || len(w.acked) > 0 || w.State == Lost {
 		before := w.runs
 		w.runs, w.Duplicates = f.distinct(w.ids)
+		gone := 0
 		for _, id := range w.runs {
 			f.flags[id] |= taskSeen
 			f.find(id, w.Serial)
 		}
 		for _, id := range before { // the tasks in w.ids have the latest stamp
 			if f.stamps[id] != f.round && w.stops[id] == nil {
-				f.lose(loss{task: id, worker: w.Serial, vanished: true})
+				f.lose(id, loss{worker: w.Serial, vanished: true})
+				gone++
 			}
+		}
+		if gone == len(before) && (gone > 1 || gone == 1 && returned) && rulesOf(w).Host == "" {
+			f.fall(w, now.Time) // it is back without its tasks; with a Host, a process that is back is another worker
 		}
 	}
 	unsure := w.unsure
 	w.pins, w.acked, w.unsure = min(a.Pinned, len(w.ids)), nil, nil
-	w.Heard, w.Late, w.lateFor, w.took = true, false, 0, a.Took
+	w.Heard, w.Late, w.Stuck, w.took = true, false, false, a.Took
 	if a.Held {
 		w.State, w.Missed = Silent, a.At
 	} else {
+		f.isBack(w, now.Time)
 		w.State, w.Missed, w.Since = Answering, time.Time{}, a.At
 	}
 	if len(w.stops) > 0 {
@@ -73,9 +79,7 @@ func (f *Fleet) Answer(w *Worker, a Answer, now Moment) (returned bool) {
 	if len(w.stops) == 0 && w.stopPause.Failures > 0 {
 		w.stopPause = Pause{}
 	}
-	if f.failed[w.Serial] {
-		f.recordNotStarted(w, unsure, now)
-	}
+	f.recordNotStarted(w, unsure, now)
 	return returned
 }
 
@@ -119,11 +123,9 @@ func (f *Fleet) recordNotStarted(w *Worker, unsure Set, now Moment) {
 // ClearFailures forgets the failed starts whose tasks turn out to run. It takes O(tasks)
 // for each worker that failed to start one.
 func (f *Fleet) ClearFailures(now Moment) {
-	if len(f.failed) == 0 {
-		return
-	}
+	failed := f.breakers.failedWorkers()
 	for _, w := range f.Workers {
-		if !f.failed[w.Serial] || w.State != Answering {
+		if !failed[w.Serial] || w.State != Answering {
 			continue
 		}
 		for _, task := range w.runs {
@@ -136,18 +138,16 @@ func (f *Fleet) ClearFailures(now Moment) {
 func (w *Worker) Miss(at time.Time) { w.Missed = at }
 
 // NoAnswer records that a worker did not answer this term. missed: its call failed, or had
-// the whole timeout. An answering worker that did not miss is late until it was without
-// an answer for the grace period.
-func (w *Worker) NoAnswer(missed bool, now time.Time, grace time.Duration) {
+// the whole timeout. blocked: it was not called, because an own call has not returned. An
+// answering worker that did not miss is late until it was without an answer for the grace
+// period, or for as long as it is blocked.
+func (w *Worker) NoAnswer(missed, blocked bool, now time.Time, grace time.Duration) {
+	w.Stuck = blocked
 	if missed {
 		w.Missed = now
 	}
-	w.Late = w.State == Answering && w.Missed.IsZero() && now.Sub(w.Since) < grace
-	if w.Late {
-		w.lateFor++
-		return
-	}
-	if w.State != Lost {
+	w.Late = w.State == Answering && w.Missed.IsZero() && (blocked || now.Sub(w.Since) < grace)
+	if !w.Late && w.State != Lost {
 		w.State = Silent
 	}
 }
@@ -161,65 +161,44 @@ func (f *Fleet) IsDue(w *Worker, now time.Time, grace time.Duration) bool {
 // MarkLost declares a worker lost: it holds no task any more.
 func (f *Fleet) MarkLost(w *Worker) {
 	for _, id := range w.holds() {
-		f.lose(loss{task: id, worker: w.Serial})
+		f.lose(id, loss{worker: w.Serial})
 	}
 	w.State = Lost
 	w.runs, w.unsure, w.acked, w.stops = nil, nil, nil, nil
 }
 
-// loss is a task and the worker that had it.
+// loss is a worker that had a task.
 type loss struct {
-	task   int32
 	worker uint64 // its serial
 	// vanished: the worker answers and does not list the task any more, and no stop of it
 	// was sent. Otherwise the worker was declared lost or removed.
 	vanished bool
 }
 
-// lose records that a worker has a task no more.
-func (f *Fleet) lose(l loss) {
-	f.flags[l.task] |= taskGone
-	f.losses = append(f.losses, l)
+// lose records that a worker has a task no more. Snapshots share the lists.
+func (f *Fleet) lose(task int32, l loss) {
+	f.losses[task] = append(slices.Clip(f.losses[task]), l)
 }
 
 // find records that a worker has a task again, or that another instance has replaced the
 // one that it lost.
 func (f *Fleet) find(task int32, worker uint64) {
-	if f.flags[task]&taskGone != 0 {
-		f.found[taskOn{Task: task, Worker: worker}] = len(f.losses)
-	}
-}
-
-// dropFound drops the losses that were found since.
-func (f *Fleet) dropFound() {
-	if len(f.found) == 0 {
+	if len(f.losses) == 0 || f.losses[task] == nil {
 		return
 	}
-	f.keepLosses(func(i int, l loss) bool { return i >= f.found[taskOn{Task: l.task, Worker: l.worker}] })
-	clear(f.found)
-}
-
-// keepLosses drops the other losses.
-func (f *Fleet) keepLosses(keep func(i int, l loss) bool) {
-	kept := f.losses[:0]
-	for i, l := range f.losses {
-		if keep(i, l) {
-			kept = append(kept, l)
-		} else {
-			f.flags[l.task] &^= taskGone
-		}
-	}
-	f.losses = kept
-	for _, l := range kept {
-		f.flags[l.task] |= taskGone // another loss of the same task may have been dropped
+	rest := slices.DeleteFunc(slices.Clone(f.losses[task]), func(l loss) bool { return l.worker == worker })
+	if f.losses[task] = rest; len(rest) == 0 {
+		delete(f.losses, task)
 	}
 }
 
 // Losers returns the serials of the workers to which a [Change] may refer as the loser of
 // its task. A serial may come more than once.
 func (f *Fleet) Losers() (serials []uint64) {
-	for _, l := range f.losses {
-		serials = append(serials, l.worker)
+	for _, all := range f.losses {
+		for _, l := range all {
+			serials = append(serials, l.worker)
+		}
 	}
 	return serials
 }
@@ -239,7 +218,6 @@ func (f *Fleet) Losers() (serials []uint64) {
 //  3. When the term continues, half of the workers have answered, and the answers of the
 //     others are on their way. Declaring these lost now would be wrong.
 func (f *Fleet) Judge(now time.Time, grace time.Duration) (lost []int, massLoss bool) {
-	f.dropFound()
 	members, silent := 0, 0
 	for _, w := range f.Workers {
 		if w.State != Lost {
@@ -267,6 +245,7 @@ func (f *Fleet) Judge(now time.Time, grace time.Duration) (lost []int, massLoss 
 	}
 	for i, w := range f.Workers {
 		if w.State == Silent && !w.Missed.IsZero() && w.Missed.Sub(w.Since) >= grace {
+			f.fall(w, now)
 			f.MarkLost(w)
 			lost = append(lost, i)
 		}

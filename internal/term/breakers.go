@@ -12,6 +12,9 @@ import (
 // last ones. In a long outage each task fails on all workers.
 const maxRememberedWorkers = 8
 
+// maxRejected bounds how many rejections are remembered.
+const maxRejected = 1 << 16
+
 // forgetAfterTerms is the number of terms without a try after which a failure is dropped.
 const forgetAfterTerms = 4 * maxPauseTerms
 
@@ -28,12 +31,12 @@ type breakers struct {
 	// left holds the tasks that have asked to leave a worker, with their pauses there. Those
 	// that run elsewhere stay in it after the pause.
 	left map[taskOn]Pause
+	// rejected holds the tasks that a worker has rejected since their settings last changed, or
+	// those of the worker.
+	rejected map[taskOn]struct{}
 	// moves is the pause of all moves. When it is over and has failures, one move may be
 	// tried.
 	moves Pause
-	// outage holds the workers that failed to start tasks since the last term in which
-	// a start was acknowledged.
-	outage map[uint64]struct{}
 	// learnt counts the starts whose results b knows. cleared holds, by worker, the value
 	// of learnt up to which no failure counts against the worker.
 	learnt  uint64
@@ -49,6 +52,12 @@ type failedTask struct {
 	// failures and timeouts count those on all workers.
 	failures, timeouts int
 	pause              Pause // of a suspect
+	// roomIn is the latest term in which healthy tasks made room for the task, and roomless: that
+	// start failed.
+	roomIn   uint64
+	roomless bool
+	// ran is the number of the latest start that gave the task back.
+	ran uint64
 }
 
 // failedWorker is what is known of a worker since its last acknowledged start.
@@ -68,6 +77,7 @@ type startResult struct {
 	taskOn
 	Err      error
 	TimedOut bool
+	Rejected bool // the worker answered that it does not run the task
 	// Back: the start gave a task back to the worker that it came from.
 	Back bool
 	// Elsewhere: the task runs on another worker, from which it was to move.
@@ -80,14 +90,15 @@ func newBreakers(fleet *Fleet, longest time.Duration) *breakers {
 	return &breakers{
 		fleet: fleet, longest: longest,
 		tasks: make(map[int32]*failedTask), workers: make(map[uint64]*failedWorker),
-		outage: make(map[uint64]struct{}), cleared: make(map[uint64]uint64), left: make(map[taskOn]Pause),
+		cleared: make(map[uint64]uint64), left: make(map[taskOn]Pause), rejected: make(map[taskOn]struct{}),
 	}
 }
 
 // clone returns a copy for a fleet that shares nothing with b.
 func (b *breakers) clone(fleet *Fleet) *breakers {
 	c := *b
-	c.fleet, c.outage, c.cleared, c.left = fleet, maps.Clone(b.outage), maps.Clone(b.cleared), maps.Clone(b.left)
+	c.fleet, c.cleared, c.left = fleet, maps.Clone(b.cleared), maps.Clone(b.left)
+	c.rejected = maps.Clone(b.rejected)
 	c.tasks, c.workers = make(map[int32]*failedTask, len(b.tasks)), make(map[uint64]*failedWorker, len(b.workers))
 	for id, t := range b.tasks {
 		copied := *t
@@ -110,30 +121,21 @@ func (b *breakers) empty() bool {
 }
 
 // learn records how the writes of a term ended: the starts, in the order in which they
-// ended, and the tasks of which a start was planned and did not begin. stranded is the
-// error of a move that left its task stopped, or nil.
-func (b *breakers) learn(now Moment, starts []startResult, skipped []int32, stranded error) {
+// ended. stranded is the error of a move that left its task stopped, or nil.
+func (b *breakers) learn(now Moment, starts []startResult, stranded error) {
 	b.answering, b.open = b.fleet.available()
-	b.endOutage(starts)
 	started, before := false, b.learnt
 	for _, s := range starts {
 		b.learnt++
 		switch {
 		case s.Err == nil:
 			started = started || !s.Back
-			b.succeeded(s.taskOn, b.learnt, now)
+			b.succeeded(s.taskOn, b.learnt, now, s.Back)
 		case !s.Back: // a give-back that fails counts against no worker
 			b.failed(s, now)
 			if s.Elsewhere && !b.failsEverywhere(b.tasks[s.Task]) {
 				b.countAgainst(s.Worker, s.Task, b.learnt, s.Err, now)
 			}
-		}
-	}
-	for _, id := range skipped {
-		// A suspect whose try was skipped has not had its turn. It waits for a term that
-		// suspects share, because many tasks that hang would make every term long.
-		if t := b.tasks[id]; t != nil && t.suspect && t.timeouts > 0 && !t.pause.active(now) {
-			t.pause.align(now, b.longest, b.step(t), maxSkippedPauseTerms)
 		}
 	}
 	maps.DeleteFunc(b.tasks, func(_ int32, t *failedTask) bool { return t.isForgotten(now) })
@@ -144,29 +146,6 @@ func (b *breakers) learn(now Moment, starts []startResult, skipped []int32, stra
 	case started:
 		b.moves = Pause{}
 	}
-}
-
-// endOutage ignores the failures of an outage when a start is acknowledged again: if more
-// than half of the open workers failed to start tasks in the terms since the last one,
-// these failures count against none of them.
-func (b *breakers) endOutage(starts []startResult) {
-	if len(starts) == 0 {
-		return
-	}
-	if !slices.ContainsFunc(starts, func(s startResult) bool { return s.Err == nil && !s.Back }) {
-		for _, s := range starts {
-			if s.Err != nil && !s.Back {
-				b.outage[s.Worker] = struct{}{}
-			}
-		}
-		return
-	}
-	if 2*len(b.outage) > max(b.open, 2) {
-		for serial := range b.outage {
-			b.cleared[serial] = b.learnt
-		}
-	}
-	clear(b.outage)
 }
 
 func (b *breakers) failed(s startResult, now Moment) {
@@ -183,6 +162,13 @@ func (b *breakers) failed(s startResult, now Moment) {
 	}
 	p.fail(now, b.longest, s.Err, maxPauseTerms)
 	p.number = b.learnt
+	t.roomless = t.roomless || t.roomIn == now.Term
+	if s.Rejected {
+		if len(b.rejected) >= maxRejected {
+			clear(b.rejected)
+		}
+		b.rejected[s.taskOn] = struct{}{}
+	}
 	t.last, t.tried = s.Worker, now.Term
 	t.failures++
 	if s.TimedOut {
@@ -191,14 +177,11 @@ func (b *breakers) failed(s startResult, now Moment) {
 	t.suspect = t.suspect || len(t.on) > 1
 	if t.suspect {
 		t.pause.Failures, t.pause.Err = t.failures, s.Err
-		switch {
-		case !s.TimedOut:
-			t.pause.hold(now, b.longest, pauseTerms(b.step(t)))
-		case b.moves.Failures > 0:
-			t.pause.align(now, b.longest, b.step(t), maxOutagePauseTerms)
-		default:
-			t.pause.align(now, b.longest, b.step(t), maxPauseTerms)
+		length := pauseTerms(b.step(t))
+		if s.TimedOut { // it costs the others little, see rationHanging
+			length = min(length, maxPauseTerms/2)
 		}
+		t.pause.hold(now, b.longest, length)
 	}
 	if b.failsEverywhere(t) {
 		for serial := range b.workers {
@@ -215,7 +198,13 @@ func (b *breakers) failed(s startResult, now Moment) {
 // failsEverywhere reports whether a task failed on so many workers since it last started
 // that its failures do not count against any of them.
 func (b *breakers) failsEverywhere(t *failedTask) bool {
-	return len(t.on) > max(1, min(b.open/2, maxRememberedWorkers-1))
+	n := 0
+	for _, p := range t.on {
+		if p.number > t.ran {
+			n++
+		}
+	}
+	return n > max(1, min(b.open/2, maxRememberedWorkers-1))
 }
 
 // isForgotten reports whether the failures of a task are too old to count.
@@ -252,7 +241,7 @@ func (b *breakers) happened(p taskOn, now Moment) {
 		number = max(number, w.failedTasks[p.Task])
 	}
 	if number > 0 {
-		b.succeeded(p, number, now)
+		b.succeeded(p, number, now, false)
 		if number > b.moves.number {
 			b.moves = Pause{}
 		}
@@ -282,11 +271,13 @@ func (b *breakers) leftTwo() []int32 {
 
 // succeeded records that the start with a number has happened: it clears its task and its
 // worker of the failures before it. Those of the task on other workers now count against
-// these, unless the workers have been cleared since.
-func (b *breakers) succeeded(p taskOn, number uint64, now Moment) {
+// these, unless the workers have been cleared since. back: it is the give-back of a move that
+// failed, and the pauses of the task stay.
+func (b *breakers) succeeded(p taskOn, number uint64, now Moment, back bool) {
 	b.cleared[p.Worker] = max(b.cleared[p.Worker], number)
 	b.clearAgainst(p.Worker, func(_ int32, failure uint64) bool { return failure <= number })
 	delete(b.left, p)
+	delete(b.rejected, p)
 	t := b.tasks[p.Task]
 	if t == nil {
 		return
@@ -296,13 +287,16 @@ func (b *breakers) succeeded(p taskOn, number uint64, now Moment) {
 		if older && serial != p.Worker && pause.number > b.cleared[serial] {
 			b.countAgainst(serial, p.Task, pause.number, pause.Err, now)
 		}
-		return older
+		return older && !back
 	})
 	if len(t.on) == 0 {
 		delete(b.tasks, p.Task)
 		return
 	}
-	t.suspect, t.failures, t.timeouts = len(t.on) > 1, len(t.on), min(t.timeouts, len(t.on))
+	if back {
+		t.ran = number
+	}
+	t.suspect, t.failures, t.timeouts = len(t.on) > 1 && !back, len(t.on), min(t.timeouts, len(t.on))
 }
 
 func (b *breakers) countAgainst(serial uint64, task int32, number uint64, err error, now Moment) {
@@ -346,6 +340,12 @@ func (b *breakers) quarantined(worker uint64) (Pause, bool) {
 		return Pause{}, false
 	}
 	return w.pause, true
+}
+
+// hangs reports whether a suspect used up the time of a start since it last started.
+func (b *breakers) hangs(task int32) bool {
+	t := b.tasks[task]
+	return t != nil && t.suspect && t.timeouts > 0
 }
 
 // failing reports whether the last start of a task failed, on any worker.
@@ -447,13 +447,25 @@ func (b *breakers) forgetQuarantines(now Moment) {
 // forgetWorkers drops what is held against workers that are gone.
 func (b *breakers) forgetWorkers(gone func(worker uint64) bool) {
 	maps.DeleteFunc(b.workers, func(serial uint64, _ *failedWorker) bool { return gone(serial) })
-	maps.DeleteFunc(b.outage, func(serial uint64, _ struct{}) bool { return gone(serial) })
 	maps.DeleteFunc(b.cleared, func(serial, _ uint64) bool { return gone(serial) })
 	maps.DeleteFunc(b.left, func(p taskOn, _ Pause) bool { return gone(p.Worker) })
+	b.readmit(func(p taskOn) bool { return gone(p.Worker) })
 	for id, t := range b.tasks {
 		maps.DeleteFunc(t.on, func(serial uint64, _ *Pause) bool { return gone(serial) })
 		if len(t.on) == 0 {
 			delete(b.tasks, id)
+		}
+	}
+}
+
+// readmit forgets rejections, because the settings of the task or the worker changed.
+func (b *breakers) readmit(which func(taskOn) bool) {
+	for p := range b.rejected {
+		if which(p) {
+			delete(b.rejected, p)
+			if t := b.tasks[p.Task]; t != nil {
+				t.roomless = false
+			}
 		}
 	}
 }
@@ -463,4 +475,5 @@ func (b *breakers) forgetWorkers(gone func(worker uint64) bool) {
 func (b *breakers) forgetTasks(gone func(task int32) bool) {
 	maps.DeleteFunc(b.tasks, func(id int32, _ *failedTask) bool { return gone(id) })
 	maps.DeleteFunc(b.left, func(p taskOn, _ Pause) bool { return gone(p.Task) })
+	b.readmit(func(p taskOn) bool { return gone(p.Task) })
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"testing"
 	"time"
 
@@ -16,10 +15,9 @@ var errRefused = errors.New("refused")
 // leader feeds breakers with what happens to starts, one term per call of learn.
 type leader struct {
 	*breakers
-	now     Moment
-	every   time.Duration   // between two terms
-	busy    map[uint64]bool // the workers that run something
-	skipped []int32         // tasks whose start does not begin in this term
+	now   Moment
+	every time.Duration   // between two terms
+	busy  map[uint64]bool // the workers that run something
 }
 
 func newLeader(workers int) *leader {
@@ -43,8 +41,7 @@ func (l *leader) learnStranded(stranded error, starts ...startResult) {
 			w.runs = []int32{0}
 		}
 	}
-	l.breakers.learn(l.now, starts, l.skipped, stranded)
-	l.skipped = nil
+	l.breakers.learn(l.now, starts, stranded)
 	l.skip(1)
 }
 
@@ -157,42 +154,20 @@ func TestTask_SuspectThatIsRefused(t *testing.T) {
 	require.Equal(t, []int{1, 2, 2, 2, 4, 4, 4, 8, 8, 8, 16, 16}, waits)
 }
 
-// The pause of a suspect that times out grows each time, and ends in a term that
-// other suspects share.
+// The pause of a suspect that times out grows each time.
 func TestTask_SuspectThatTimesOut(t *testing.T) {
 	l := newLeader(100)
 	l.learn(timedOut(1))
-	var tries []uint64
-	for worker := uint64(2); worker < 12; worker++ {
-		s := l.suspects()
-		for len(s) > 0 && s[0].Pause.active(l.now) {
+	var waits []int
+	for worker := uint64(2); worker < 9; worker++ {
+		l.learn(timedOut(worker))
+		n := 0
+		for s := l.suspects(); s[0].Pause.active(l.now); n++ {
 			l.skip(1)
 		}
-		tries = append(tries, l.now.Term)
-		l.learn(timedOut(worker))
+		waits = append(waits, n)
 	}
-	require.Equal(t, []uint64{2, 4, 8, 16, 32, 48, 64, 80, 96, 112}, tries)
-}
-
-// A suspect whose try was skipped waits a few terms, and pauses no longer than that.
-func TestTask_SuspectThatMissesItsTurn(t *testing.T) {
-	l := newLeader(100)
-	for worker := uint64(1); worker < 5; worker++ {
-		l.learn(timedOut(worker))
-	}
-	s := l.suspects()[0]
-	require.EqualValues(t, 8, s.Pause.Until)
-	l.skip(8 - l.now.Term)
-	for _, until := range []uint64{12, 16, 20} {
-		l.skipped = []int32{5}
-		l.learn(started(6, 1))
-		s = l.suspects()[0]
-		require.Equal(t, until, s.Pause.Until)
-		require.Equal(t, 4, s.Pause.Failures)
-		l.skip(until - l.now.Term)
-	}
-	l.learn(timedOut(5))
-	require.EqualValues(t, 32, l.suspects()[0].Pause.Until, "it was tried")
+	require.Equal(t, []int{2, 4, 8, 8, 8, 8, 8}, waits)
 }
 
 // Suspects come in the order of their last tries.
@@ -248,29 +223,6 @@ func TestTask_OldFailuresAreForgotten(t *testing.T) {
 // Time
 
 // A pause ends by its time too, but holds for a term whatever the time is.
-// Pauses after timeouts end in shared terms.
-func TestPause_Align(t *testing.T) {
-	var ends []uint64
-	for term := range uint64(40) {
-		var p Pause
-		now := Moment{Term: 100 + term}
-		for range 5 {
-			p.fail(now, time.Hour, errRefused, maxPauseTerms)
-			now.Term++
-		}
-		now.Term--
-		p.alignLater(now)
-		require.GreaterOrEqual(t, p.Until, now.Term+9)
-		require.LessOrEqual(t, p.Until, now.Term+24)
-		ends = append(ends, p.Until)
-	}
-	require.Equal(t, []uint64{128, 144, 160}, slices.Compact(ends))
-	var short Pause
-	short.fail(Moment{Term: 3}, time.Hour, errRefused, maxPauseTerms)
-	short.alignLater(Moment{Term: 3})
-	require.EqualValues(t, 5, short.Until)
-}
-
 func TestPause_EndsByItsTime(t *testing.T) {
 	for every, want := range map[time.Duration][]int{
 		time.Minute:      {1, 2, 4, 8, 16, 16},
@@ -474,24 +426,6 @@ func TestWorker_AStartForgetsItsOlderFailures(t *testing.T) {
 	}
 }
 
-// An outage quarantines none of the workers that had it.
-func TestWorker_AnOutageQuarantinesNone(t *testing.T) {
-	l := newLeader(5)
-	for range 4 {
-		l.learn(refused(1, 1), refused(2, 2), refused(3, 3), refused(4, 1), refused(5, 2))
-		l.skip(20)
-	}
-	l.learn(started(1, 4), started(2, 5), started(3, 4), started(4, 5), started(5, 5))
-	require.Empty(t, l.quarantined(1, 2, 3, 4, 5))
-	require.True(t, l.empty())
-
-	// If half of them are well, the others are to blame.
-	l.learn(refused(1, 1), refused(2, 2), refused(3, 1), refused(4, 2))
-	l.skip(2)
-	l.learn(started(1, 4), started(2, 5), started(3, 4), started(4, 5))
-	require.Equal(t, []uint64{1, 2}, l.quarantined(1, 2, 3, 4, 5))
-}
-
 // A quarantine in which no start is tried does not last for ever.
 func TestWorker_AnOldQuarantineEnds(t *testing.T) {
 	l := newLeader(2)
@@ -634,12 +568,16 @@ func TestMoves_AStartEndsThePause(t *testing.T) {
 	})
 }
 
-// A give-back that succeeds shows that the receiver is to blame.
+// A give-back that succeeds shows that the receiver is to blame. The task pauses there: otherwise
+// it would move there in each term, and back.
 func TestMoves_AGiveBackIsAStartElsewhere(t *testing.T) {
 	l := newLeader(2)
 	l.learn(refused(5, 2), back(started(5, 1)))
 	require.Equal(t, []uint64{2}, l.quarantined(1, 2))
+	require.Equal(t, []taskOn{{Task: 5, Worker: 2}}, l.paused())
+	l.learn(started(5, 2))
 	require.Empty(t, l.paused())
+	require.Empty(t, l.quarantined(1, 2))
 }
 
 // What goes away
@@ -714,7 +652,7 @@ func TestClone(t *testing.T) {
 	c := l.clone(l.fleet)
 	require.Equal(t, l.breakers, c)
 
-	c.learn(l.now, []startResult{refused(6, 1), refused(6, 3), refused(200, 1), started(200, 2)}, nil, nil)
+	c.learn(l.now, []startResult{refused(6, 1), refused(6, 3), refused(200, 1), started(200, 2)}, nil)
 	_, ok := c.quarantined(1)
 	require.True(t, ok, "tasks 5 and 200")
 	c.forgetTasks(func(int32) bool { return true })

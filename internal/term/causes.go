@@ -40,16 +40,17 @@ func (d *decider) findCauses() {
 		return
 	}
 	var rows []int
+	var tasks []int32
 	for i := range d.out.Waiting {
-		if slices.Contains(unplaced, d.out.Waiting[i].Reason) {
-			rows = append(rows, i)
+		if w := &d.out.Waiting[i]; slices.Contains(unplaced, w.Reason) {
+			rows, tasks = append(rows, i), append(tasks, w.Task)
 		}
 	}
 	if len(rows) == 0 {
 		return
 	}
 	v := d.decided()
-	on := d.copiesOf(rows)
+	on := d.copiesOf(tasks)
 	found := make(map[int32]*Causes)
 	for _, i := range rows {
 		w := &d.out.Waiting[i]
@@ -60,26 +61,22 @@ func (d *decider) findCauses() {
 	}
 }
 
-// copiesOf returns the workers of the waiting tasks at some rows, by index, as the plan leaves
-// them.
-func (d *decider) copiesOf(rows []int) map[int32][]int {
-	f := d.fleet
-	round := f.nextRound()
-	for _, i := range rows {
-		f.stamps[d.out.Waiting[i].Task] = round
-	}
-	on := f.runners(round)
+// copiesOf returns the workers that run some tasks, all if it is nil, or may, by index, as the plan
+// leaves them.
+func (d *decider) copiesOf(tasks []int32) map[int32][]int {
+	on := d.fleet.runners(tasks)
 	for i := range d.out.Changes {
 		c := &d.out.Changes[i]
-		if f.stamps[c.Task] != round {
-			continue
-		}
-		if c.From != handover.None {
-			on[c.Task] = slices.DeleteFunc(on[c.Task], func(w int) bool { return w == int(c.From) })
-		}
-		if c.To != handover.None {
-			on[c.Task] = append(on[c.Task], int(c.To))
-		}
+		on[c.Task] = replaced(on[c.Task], c.From, c.To)
+	}
+	return on
+}
+
+// replaced returns workers without one and with another, by index; either may be None.
+func replaced(on []int, from, to int32) []int {
+	on = slices.DeleteFunc(on, func(i int) bool { return i == int(from) })
+	if to != handover.None {
+		on = append(on, int(to))
 	}
 	return on
 }
@@ -165,6 +162,9 @@ func (v *decidedFleet) causes(task int32, on []int) *Causes {
 	of := v.class(class)
 	out := &Causes{Lacking: of.lacking}
 	limit, capped := v.expect.zoneCap(task)
+	if n := v.expect.Instances[task]; !capped && r.zones > 1 && n > 1 && (v.expect.MaxPerZone == nil || v.expect.MaxPerZone[task] == 0) {
+		limit, capped = (n+r.zones-1)/r.zones, true // P13
+	}
 	copies := make([]int32, len(of.zones))
 	for _, i := range on {
 		copies[r.zoneOf(i)]++

@@ -2,7 +2,9 @@ package term
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/f8949c05/orchestrator/internal/handover"
 	"github.com/f8949c05/orchestrator/rebalance"
@@ -26,8 +28,8 @@ type Tasks struct {
 	Requires   [][]string
 	MaxPerZone []int32
 	weight     []rebalance.Weight // nil: all are the same
-	// Still: no task moves for an even spread.
-	Still bool
+	// Holds are why moves for an even spread wait, beside silent workers.
+	Holds []Hold
 }
 
 // Expects reports whether any instance of a task is wanted.
@@ -58,6 +60,8 @@ type Decision struct {
 	Changes    []Change
 	Waiting    []Waiting
 	Deferred   int // moves left to later terms
+	MovesHeld  int // moves for an even spread that wait because of Holds
+	Holds      []Hold
 	Adds       int // starts, including those of moves
 	LowerBound int // the fewest starts with which any plan could reach the same spread
 	Missing    int // instances that no worker runs or holds
@@ -86,6 +90,7 @@ type Change struct {
 	handover.Change
 	Reason Reason
 	Loser  uint64 // the serial of the worker that had the task; 0 if no reason names one
+	Hangs  bool   // the task is a suspect whose starts use up their time; the term does not wait for it
 }
 
 func (c *Change) isMove() bool { return c.From != handover.None && c.To != handover.None }
@@ -101,46 +106,52 @@ type Waiting struct {
 }
 
 // Reason is why a change is made or an instance waits.
-type Reason uint8
+type Reason string
 
 // The reasons of changes, and then those of waiting.
 const (
-	ReasonMissing Reason = iota
-	ReasonLost
-	ReasonVanished
-	ReasonUnexpected
-	ReasonSurplus
-	ReasonRebalance
-	ReasonDrain
-	ReasonRequires
-	ReasonZone
-	ReasonLimit
+	ReasonMissing    Reason = "missing"
+	ReasonLost       Reason = "lost"
+	ReasonVanished   Reason = "vanished"
+	ReasonUnexpected Reason = "unexpected"
+	ReasonSurplus    Reason = "surplus"
+	ReasonRebalance  Reason = "rebalance"
+	ReasonDrain      Reason = "drain"
+	ReasonRequires   Reason = "requires"
+	ReasonZone       Reason = "zone"
+	ReasonLimit      Reason = "limit"
+	ReasonRoom       Reason = "room"
 
-	ReasonHeld
-	ReasonNeverAnswered
-	ReasonNoWorker
-	ReasonNoOtherWorker
-	ReasonPaused
-	ReasonPinned
-	ReasonLate
-	ReasonNoPlace
-	ReasonEvictionHeld
+	ReasonHeld          Reason = "held"
+	ReasonNeverAnswered Reason = "never answered"
+	ReasonNoWorker      Reason = "no open worker"
+	ReasonNoOtherWorker Reason = "no other worker"
+	ReasonPaused        Reason = "paused"
+	ReasonPinned        Reason = "pinned"
+	ReasonNoPlace       Reason = "no place"
+	ReasonEvictionHeld  Reason = "eviction held"
 )
 
 // decider makes decisions. It reuses its memory from term to term.
 type decider struct {
 	planner   rebalance.Planner
 	problem   rebalance.Problem
-	index     []int32 // planner's worker → fleet's
-	frozen    bool    // some worker is silent or late
-	capped    []int32 // the wanted instances, less those that the planner must not start
-	isCapped  bool    // problem.Want is capped
+	index     []int32                 // planner's worker → fleet's
+	place     []int32                 // fleet's worker → planner's; of a lost one, any
+	forbidden map[rebalance.Pair]bool // problem.Forbidden
+	frozen    bool                    // some worker is silent or late
+	capped    []int32                 // the wanted instances, less those that the planner must not start
+	isCapped  bool                    // problem.Want is capped
+	makesRoom bool                    // healthy tasks make room for some suspect
 	suspects  suspects
-	leaving   []leaving        // surplus copies whose stop failed
-	stopAgain []rebalance.Pair // those of leaving that are outside the plan and stopped again
-	retries   []*Worker        // workers on which a failed stop may be tried again
-	stuck     []int32          // tasks that some worker failed to stop
-	losses    map[int32][]loss // of fleet, by task; nil until a task needs it
+	leaving   []leaving         // surplus copies whose stop failed
+	stopAgain []rebalance.Pair  // those of leaving that are outside the plan and stopped again
+	fallen    map[int]time.Time // the workers that gain nothing for an even spread, by index in the fleet
+	retries   []int32           // workers on which a failed stop may be tried again, by index in the fleet
+	due       []int32           // quarantined workers that may be tried, by index in the fleet
+	stuck     []int32           // tasks that some worker failed to stop
+	restarts  map[int32]int     // by task: how many of its losses have started again
+	on        map[int32][]int   // what copies returns; nil until a task needs it
 
 	fleet    *Fleet
 	breakers *breakers
@@ -167,7 +178,7 @@ func (f *Fleet) Decide(t *Tasks, now Moment) Decision {
 	changed := f.refresh(t)
 	d := &f.decider
 	d.fleet, d.breakers, d.expect, d.now, d.cfg = f, f.breakers, t, now, &f.cfg
-	d.out, d.losses = Decision{}, nil
+	d.out, d.restarts, d.on = Decision{}, nil, nil
 	if t.Loaded {
 		d.watchStorm(changed)
 		d.decide()
@@ -180,15 +191,17 @@ func (d *decider) decide() {
 	if d.frozen {
 		d.listHeld()
 	}
+	d.out.Holds = d.holds()
+	d.problem.Still = len(d.out.Holds) > 0
 	plan := d.plan()
-	if d.expect.Still {
-		d.holdStill(&plan)
-	}
 	d.translate(&plan)
-	d.waitForLate()
+	d.placeOnFallen()
+	d.tryWorkers()
 	d.trySuspects()
+	d.moveStuck()
+	d.out.Waiting = slices.DeleteFunc(d.out.Waiting, func(w Waiting) bool { return w.Instances == 0 })
 	d.order()
-	d.dropWithoutRoom()
+	d.waitForRoom()
 	d.findCauses()
 	d.dropReplaced()
 }
@@ -200,24 +213,6 @@ func (d *decider) plan() rebalance.Plan {
 		panic(fmt.Sprintf("orchestrator: the planner was given a bad problem: %v", err)) //nolint:forbidigo // an invariant is broken
 	}
 	return plan
-}
-
-// holdStill plans again if some task moves for an even spread, with as many moves as the
-// others are, because these come first.
-func (d *decider) holdStill(plan *rebalance.Plan) {
-	moves, even := 0, 0
-	for _, c := range plan.Changes {
-		switch {
-		case c.Reason == rebalance.Rebalance:
-			even++
-		case c.From != rebalance.None && c.To != rebalance.None:
-			moves++
-		}
-	}
-	if even > 0 {
-		d.problem.MaxMoves = moves
-		*plan = d.plan()
-	}
 }
 
 // dropReplaced drops the losses of tasks that miss no instance, such as those of a start
@@ -238,18 +233,11 @@ func (d *decider) dropReplaced() {
 			f.stamps[w.Task] = round
 		}
 	}
-	f.keepLosses(func(_ int, l loss) bool { return f.stamps[l.task] == round })
+	maps.DeleteFunc(f.losses, func(task int32, _ []loss) bool { return f.stamps[task] != round })
 }
 
 // listHeld lists the expected instances that silent and late workers hold.
 func (d *decider) listHeld() {
-	held := 0
-	for _, w := range d.fleet.Workers {
-		if w.isFrozen() {
-			held += len(w.runs) + len(w.unsure)
-		}
-	}
-	d.out.Waiting = slices.Grow(d.out.Waiting, held)
 	for i, w := range d.fleet.Workers {
 		if !w.isFrozen() {
 			continue
@@ -265,17 +253,9 @@ func (d *decider) listHeld() {
 	}
 }
 
-// changeReasons are the reasons of changes, by the planner's. That of a missing instance depends
-// on what is known of it.
-var changeReasons = [...]Reason{
-	rebalance.Unexpected: ReasonUnexpected, rebalance.Surplus: ReasonSurplus, rebalance.Rebalance: ReasonRebalance,
-	rebalance.Drain:      ReasonDrain,
-	rebalance.EvictLabel: ReasonRequires, rebalance.EvictZone: ReasonZone, rebalance.EvictLimit: ReasonLimit,
-}
-
 // translate turns the planner's plan into changes and waiting instances.
 func (d *decider) translate(plan *rebalance.Plan) {
-	d.out.Deferred, d.out.Adds, d.out.LowerBound = plan.Deferred, plan.Adds, plan.LowerBound
+	d.out.Deferred, d.out.MovesHeld, d.out.Adds, d.out.LowerBound = plan.Deferred, plan.Held, plan.Adds, plan.LowerBound
 	if plan.Loads != nil {
 		d.out.Loads = make([]rebalance.Load, len(d.fleet.Workers))
 		for at, load := range plan.Loads {
@@ -284,12 +264,15 @@ func (d *decider) translate(plan *rebalance.Plan) {
 	}
 	d.out.Changes = make([]Change, 0, len(plan.Changes))
 	for _, c := range plan.Changes {
-		out := Change{Change: handover.Change{Task: c.Task, From: d.at(c.From), To: d.at(c.To)}, Reason: changeReasons[c.Reason]}
+		out := Change{Change: handover.Change{Task: c.Task, From: d.at(c.From), To: d.at(c.To)}, Reason: Reason(c.Reason.String())}
 		if c.Reason == rebalance.Missing {
 			d.out.Missing++
 			out.Reason, out.Loser = d.startReason(c.Task)
 		}
 		d.out.Changes = append(d.out.Changes, out)
+	}
+	if d.makesRoom {
+		d.nameRoom()
 	}
 	for _, pair := range d.stopAgain {
 		d.out.Changes = append(d.out.Changes, Change{
@@ -337,20 +320,15 @@ func (d *decider) stayReason(task, worker int32) Reason {
 // startReason returns why an instance that no worker runs starts, and the worker that had
 // it. If several instances start, the one that was lost last comes first.
 func (d *decider) startReason(task int32) (why Reason, loser uint64) {
-	if d.fleet.flags[task]&taskGone == 0 {
+	all := d.fleet.losses[task]
+	if len(all) == 0 {
 		return ReasonMissing, 0
 	}
-	if d.losses == nil {
-		d.losses = make(map[int32][]loss)
-		for _, l := range d.fleet.losses {
-			d.losses[l.task] = append(d.losses[l.task], l)
-		}
+	if d.restarts == nil {
+		d.restarts = make(map[int32]int)
 	}
-	all := d.losses[task]
-	last := all[len(all)-1]
-	if len(all) > 1 {
-		d.losses[task] = all[:len(all)-1]
-	}
+	last := all[max(0, len(all)-1-d.restarts[task])]
+	d.restarts[task]++
 	if last.vanished {
 		return ReasonVanished, last.worker
 	}
@@ -363,58 +341,6 @@ func (d *decider) at(w int32) int32 {
 		return handover.None
 	}
 	return d.index[w]
-}
-
-// waitForLate makes starts of missing instances wait for one term if they are the
-// share of a worker that is late for the first time. Otherwise they would fill the
-// other workers, and move when the late one answers. Quarantined workers have no share.
-func (d *decider) waitForLate() {
-	var late []int32
-	total, shares := int64(0), int64(0)
-	shareOf := func(i int32) int64 { return int64(max(1, rulesOf(d.fleet.Workers[i]).Share)) }
-	quarantined := func(w *Worker) bool { _, ok := d.breakers.quarantined(w.Serial); return ok }
-	for i, w := range d.fleet.Workers {
-		if w.Late && w.lateFor == 1 && !w.Draining && !quarantined(w) {
-			late = append(late, int32(i))
-		}
-	}
-	if len(late) == 0 {
-		return
-	}
-	after := d.loadsAfter()
-	for i, w := range d.fleet.Workers {
-		if w.isOpen() && !quarantined(w) {
-			total, shares = total+int64(after[i]), shares+shareOf(int32(i))
-		}
-	}
-	for _, i := range late {
-		total, shares = total+int64(after[i]), shares+shareOf(i)
-	}
-	part := func(i int32) int { return int((total*shareOf(i) + shares - 1) / shares) }
-	d.out.Changes = slices.DeleteFunc(d.out.Changes, func(c Change) bool {
-		if len(late) == 0 || c.From != handover.None || after[c.To] <= part(c.To) {
-			return false
-		}
-		for len(late) > 0 && after[late[0]] >= part(late[0]) {
-			late = late[1:]
-		}
-		if len(late) == 0 || !d.lateAdmits(c.Task, late[0], after) {
-			return false
-		}
-		after[c.To]--
-		after[late[0]]++
-		d.out.Adds--
-		d.out.LowerBound--
-		d.out.Waiting = append(d.out.Waiting, Waiting{Task: c.Task, Instances: 1, Reason: ReasonLate, Worker: late[0]})
-		return true
-	})
-}
-
-// lateAdmits reports whether the labels and the limit of a worker, by index, let it take a
-// task. after is by worker.
-func (d *decider) lateAdmits(task, worker int32, after []int) bool {
-	limit := rulesOf(d.fleet.Workers[worker]).MaxTasks
-	return (limit == 0 || after[worker] < int(limit)) && d.fleet.rules.mayRun(d.expect.classOf(task), int(worker))
 }
 
 // loadsAfter returns how many tasks each worker has when the plan so far is carried out. A
@@ -440,92 +366,49 @@ func (d *decider) loadsAfter() []int {
 // pause. Changes that failed before come last, and a stop that failed is not sent while
 // it pauses.
 func (d *decider) order() {
-	d.stopThoseUnderWay()
-	stopFirst := d.overlapping()
+	stopFirst, anyTask := d.overlap(), d.fleet.neverAnswered() != nil
 	for i := range d.out.Changes {
 		c := &d.out.Changes[i]
-		c.StartFirst = d.expect.StartFirst[c.Task] && !stopFirst[c.Task]
+		c.StartFirst = d.expect.StartFirst[c.Task] && !anyTask && d.fleet.stamps[c.Task] != stopFirst
 		if c.To != handover.None {
 			c.Last = d.breakers.failing(c.Task)
+			if c.Hangs = d.breakers.hangs(c.Task); c.Hangs {
+				d.fleet.Workers[c.To].hangs = d.now.Time
+			}
 		}
 		if c.From == handover.None {
 			continue
 		}
 		if w := d.fleet.Workers[c.From]; w.stopFails(c.Task) {
 			c.Last = true
-			c.Paused = c.Task != w.retry(d.now)
+			if c.Task != w.retry(d.now) {
+				c.Skip = handover.Paused
+			}
 		}
 	}
-	for _, w := range d.retries {
+	for _, i := range d.retries {
+		w := d.fleet.Workers[i]
 		// The task had its turn, even if the plan does not retry its stop.
 		w.stops[w.retry(d.now)].turn = d.now.Term
 	}
 }
 
-// stopThoseUnderWay directs a surplus stop to the copy whose stop is under way, if there
-// is one. Otherwise both copies would end.
-func (d *decider) stopThoseUnderWay() {
-	for at, w := range d.fleet.Workers {
-		if len(w.stops) == 0 || w.isFrozen() {
-			continue
-		}
-		for _, task := range w.runs {
-			if s := w.stops[task]; s == nil || !s.surplus || !s.stopping || d.stops(task, int32(at)) {
-				continue
-			}
-			for i := range d.out.Changes {
-				c := &d.out.Changes[i]
-				if c.Task != task || c.Reason != ReasonSurplus {
-					continue
-				}
-				from := d.fleet.Workers[c.From]
-				if other := from.stops[task]; other != nil && other.stopping {
-					continue
-				}
-				if from.Draining {
-					d.out.Waiting = append(d.out.Waiting, Waiting{Task: task, Instances: 1, Reason: ReasonNoOtherWorker, Worker: c.From})
-				}
-				c.From = int32(at)
-				break
-			}
-		}
-	}
-}
-
-// overlapping returns the moving tasks that may already run on more workers than wanted:
-// a silent worker holds a copy, or may hold any task, or a surplus copy stops in this
-// term. Starting such a task first could make it run on three workers.
-func (d *decider) overlapping() map[int32]bool {
-	moving := make(map[int32]bool)
+// overlap returns the stamp of the tasks that may already run on more workers than wanted: a silent
+// worker holds a copy, or a surplus copy stops in this term. Starting such a task first could make
+// it run on three workers.
+func (d *decider) overlap() uint32 {
+	round := d.fleet.nextRound()
 	for i := range d.out.Changes {
-		if c := &d.out.Changes[i]; c.isMove() && d.expect.StartFirst[c.Task] {
-			moving[c.Task] = true
+		if c := &d.out.Changes[i]; c.To == handover.None {
+			d.fleet.stamps[c.Task] = round
 		}
-	}
-	if len(moving) == 0 {
-		return nil
-	}
-	tasks := make(map[int32]bool)
-	for i := range d.out.Changes {
-		if c := &d.out.Changes[i]; c.To == handover.None && moving[c.Task] {
-			tasks[c.Task] = true
-		}
-	}
-	if !d.frozen {
-		return tasks
-	}
-	if d.fleet.neverAnswered() != nil {
-		return moving
 	}
 	for _, w := range d.fleet.Workers {
-		if !w.isFrozen() {
-			continue
-		}
-		for _, task := range w.holds() {
-			if moving[task] {
-				tasks[task] = true
+		if w.isFrozen() {
+			for _, task := range w.holds() {
+				d.fleet.stamps[task] = round
 			}
 		}
 	}
-	return tasks
+	return round
 }

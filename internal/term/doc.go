@@ -34,8 +34,12 @@
 // terms. A task that fails on two workers in a row is suspect: its pause holds on
 // all workers, and afterwards it is tried on another worker than the last one.
 // The pause of a suspect grows with each timeout, and with each round of as many
-// failures as there are workers. Suspects that time out are tried in terms whose
-// number is a multiple of their pause, so that many of them share one long term.
+// failures as there are workers. No term waits for a suspect that has timed out: it is
+// tried on a third of the workers at once, and its worker is late while the call lasts.
+//
+// A suspect whose pause is the longest may need a place on a full worker, because the
+// others have rejected it. Then it is planned like any other task, and healthy tasks make
+// room for it.
 //
 // A failed start counts against its worker only once the task has started on
 // another worker, or if it runs there already and is to move. It does not count while
@@ -43,12 +47,10 @@
 // quarantined when two tasks count against it since its last acknowledged start; one
 // task is enough if the worker runs nothing. So a task that no worker can start
 // quarantines no worker, and a worker that can start nothing makes no task suspect for
-// long. After its pause a quarantined worker may gain one task; if that fails, the
+// long. After its pause a quarantined worker is tried with one task, which the plan is
+// changed for afterwards: one that has run elsewhere, if there is any. If that fails, the
 // pause is longer. A quarantine in which no start is tried for 64 terms after its pause
 // ends.
-//
-// Failures of an outage count against no worker: more than half of the open workers
-// failed to start tasks since the last term with an acknowledged start.
 //
 // A move whose task ends up stopped, because neither its receiver nor its source
 // started it, says that starts fail as such. It counts against no worker. All
@@ -64,5 +66,11 @@
 // # Failed stops
 //
 // A stop that fails pauses, with the other failed stops of its worker, for as long as a
-// start. Then one of them is tried in a term.
+// start. Then one of them is tried in a term. The plan does not count on it.
+//
+// # Calm
+//
+// Moves for an even spread wait while a worker that held tasks is silent, for a minute at
+// most (T16), and as long as a [Hold] lasts. A host that fell more than once takes only what
+// no other worker may run (T17). A task that moved for its weight rests for a minute (T18).
 package term

@@ -34,15 +34,17 @@ type Fleet struct {
 	// massLossSince is when too many workers fell silent, and massLossEnded when enough
 	// answered again. They are zero without a mass loss.
 	massLossSince, massLossEnded time.Time
+	// silentSince is when moves for an even spread began to wait for silent workers.
+	silentSince time.Time
+	// falls holds the falls of hosts (T17).
+	falls map[string]falls
 	// runs holds the tasks of each worker as of the last snapshot, which shares it.
 	runs [][]int32
-	// failed holds the workers that failed to start a task before this term.
-	failed map[uint64]bool
+	// losses holds, by task, the workers that had its missing instances, oldest first.
+	losses map[int32][]loss
 
-	// losses holds the workers that had the missing instances, oldest first. found holds
-	// those that do not count any more: the losses before an index.
-	losses []loss
-	found  map[taskOn]int
+	// moved holds the tasks that rest after a move for an even spread by weight; nil before one.
+	moved map[int32]moved
 
 	// flags holds the flags of the tasks, by number.
 	flags []taskFlags
@@ -57,7 +59,7 @@ type Fleet struct {
 
 // New returns a fleet without workers.
 func New(cfg Config) *Fleet {
-	f := &Fleet{cfg: cfg, found: make(map[taskOn]int), rules: rules{stale: true}}
+	f := &Fleet{cfg: cfg, losses: make(map[int32][]loss), falls: make(map[string]falls), rules: rules{stale: true}}
 	f.breakers = newBreakers(f, cfg.MaxPause)
 	return f
 }
@@ -68,8 +70,6 @@ type taskFlags uint8
 const (
 	// taskSeen: some worker has listed it or acknowledged its start.
 	taskSeen taskFlags = 1 << iota
-	// taskGone: the fleet's losses name a worker that had it.
-	taskGone
 	// taskSuspect: it is outside the plan of the term that is being decided.
 	taskSuspect
 	// taskStuck: some worker failed to stop it. Other tasks move before it.
@@ -106,10 +106,8 @@ type Worker struct {
 	initial bool
 	// Heard: it has answered.
 	Heard bool
-	// Late: this term has no answer, and the call may still be under way. lateFor counts
-	// the consecutive terms of this kind.
-	Late    bool
-	lateFor int
+	// Late: this term has no answer, and the call may still be under way.
+	Late bool
 	// runs holds the tasks of its answer, once each, with the acknowledged writes since.
 	// It is replaced, never changed in place: snapshots share it, and ids may.
 	runs []int32
@@ -127,6 +125,7 @@ type Worker struct {
 	acked      []ack         // the writes acknowledged since ids, oldest first; nil once it is lost
 	standing   *Standing     // as of the last snapshot
 	Rules      *WorkerRules  // nil: none
+	Host       string        // its falls outlive it; "": they do not count
 }
 
 // unsettled is the state that few workers have.
@@ -137,15 +136,17 @@ type unsettled struct {
 	// stops holds the stops that did not succeed, as long as their task is listed. While
 	// stopPause holds, none that failed is tried again.
 	stops map[int32]*stop
-	// maxGain is how many tasks the worker may gain in term gainIn, because it could not
-	// begin all its starts, or failed several, in the term before.
-	maxGain int32
-	gainIn  uint64
+	// restsIn is a term in which it gains nothing, because it could not begin all its starts, or
+	// failed several, in the term before.
+	restsIn uint64
 	// Missed is when a call last failed or used up its timeout, zero if an answer came
 	// after that. A worker that missed is silent, not late: a late one may not have
 	// been called.
 	Missed    time.Time
 	stopPause Pause
+	hangs     time.Time // when a start that may hang was last tried
+	// Stuck: it is silent because an earlier call to it has not returned.
+	Stuck bool
 }
 
 // clone returns a copy that shares nothing with u.
@@ -195,16 +196,17 @@ func (w *Worker) holds() []int32 {
 
 // Begin begins a term: old quarantines end.
 func (f *Fleet) Begin(now Moment) {
-	f.dropFound()
+	f.forgetFalls(now.Time)
+	maps.DeleteFunc(f.moved, func(_ int32, m moved) bool { return !m.rests(now) })
 	f.breakers.forgetQuarantines(now)
-	f.failed = f.breakers.failedWorkers()
 }
 
-// ForgetTasks forgets the failed starts of tasks that are no longer expected, and the rules of
-// all.
-func (f *Fleet) ForgetTasks(t *Tasks) {
+// ForgetTasks forgets the failed starts of tasks that are no longer expected, the rules of
+// all, and which tasks of other settings workers have rejected.
+func (f *Fleet) ForgetTasks(t *Tasks, changed func(task int32) bool) {
 	f.rules.stale = true
 	f.breakers.forgetTasks(func(task int32) bool { return !t.Expects(task) })
+	f.breakers.readmit(func(p taskOn) bool { return changed(p.Task) })
 }
 
 // Member is an expected worker.
@@ -212,11 +214,12 @@ type Member struct {
 	Serial   uint64
 	Draining bool
 	Rules    *WorkerRules // nil: none
+	Host     string       // what falls with it (T17)
 }
 
 // Retain removes the workers that are no longer members. Members are in ascending order
 // of their serials.
-func (f *Fleet) Retain(members []Member) {
+func (f *Fleet) Retain(members []Member, now time.Time) {
 	var stay []*Worker
 	gone := make(map[uint64]bool)
 	for _, w := range f.Workers {
@@ -228,6 +231,9 @@ func (f *Fleet) Retain(members []Member) {
 			continue
 		}
 		legacy := w.sinceAnswer()
+		if len(w.runs) > 0 && !w.Draining {
+			f.fall(w, now)
+		}
 		f.MarkLost(w)
 		w.unsure = legacy
 		gone[w.Serial] = true
@@ -259,14 +265,21 @@ func (w *Worker) sinceAnswer() Set {
 // process receives the term's starts. If they were forgotten with the first worker, and the
 // new process did not answer the next List, the tasks would start elsewhere too.
 func (f *Fleet) Join(members []Member, now time.Time, legacy func(i int) Set) {
+	changed := make(map[uint64]bool)
 	for i, m := range members {
 		if i == len(f.Workers) {
 			w := &Worker{Serial: m.Serial, initial: !f.started, Since: now}
 			w.unsure = maps.Clone(legacy(i))
 			f.Workers = append(f.Workers, w)
 		}
-		f.Workers[i].Draining, f.Workers[i].Rules = m.Draining, m.Rules
+		w := f.Workers[i]
+		if w.Draining && !m.Draining {
+			f.fall(w, now) // undrained
+		}
+		changed[w.Serial] = w.Rules != m.Rules
+		w.Draining, w.Rules, w.Host = m.Draining, m.Rules, m.Host
 	}
+	f.breakers.readmit(func(p taskOn) bool { return changed[p.Worker] })
 	f.rules.stale = true
 	f.started = f.started || len(members) > 0
 }
@@ -289,6 +302,9 @@ func (f *Fleet) Mark(mark func(task int32)) {
 	for p := range f.breakers.left {
 		mark(p.Task)
 	}
+	for p := range f.breakers.rejected {
+		mark(p.Task)
+	}
 	for _, w := range f.breakers.workers {
 		for task := range w.failedTasks {
 			mark(task)
@@ -302,13 +318,13 @@ func (f *Fleet) Free(tasks []int32) {
 	if len(tasks) == 0 {
 		return
 	}
-	f.dropFound()
 	for _, id := range tasks {
+		delete(f.moved, id)
+		delete(f.losses, id)
 		if int(id) < len(f.flags) {
 			f.flags[id] = 0
 		}
 	}
-	f.keepLosses(func(_ int, l loss) bool { return f.flags[l.task]&taskGone != 0 })
 }
 
 // neverAnswered returns a worker that may hold any task: an initial one that has not

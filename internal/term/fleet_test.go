@@ -51,7 +51,7 @@ func (w *world) next(silent ...int) {
 	}
 	w.ClearFailures(w.now)
 	for _, i := range silent {
-		w.Workers[i].NoAnswer(true, w.now.Time, time.Hour)
+		w.Workers[i].NoAnswer(true, false, w.now.Time, time.Hour)
 	}
 }
 
@@ -165,7 +165,7 @@ func TestSnapshot_SupposesTheNextTerm(t *testing.T) {
 		s := w.Snapshot(&last, &w.tasks, w.now)
 		f := s.Suppose(w.cfg, members, w.now.Time.Add(time.Minute))
 		now := Moment{Term: w.now.Term + 1, Time: w.now.Time.Add(time.Minute)}
-		f.Resume(&w.tasks, now)
+		f.Resume(&w.tasks, func(int32) bool { return false }, now)
 		supposed := f.Decide(&w.tasks, now)
 		w.next(silent...)
 		// The workers answer in another order than the leader remembers, so that other tasks
@@ -195,7 +195,7 @@ func TestDecide_ASuspectPausesOnOneWorker(t *testing.T) {
 			w.runs[0][0] = true
 			for _, worker := range test.fails {
 				w.next()
-				w.breakers.learn(w.now, []startResult{refused(0, worker)}, nil, nil)
+				w.breakers.learn(w.now, []startResult{refused(0, worker)}, nil)
 			}
 			for range test.pauses {
 				w.next()
@@ -218,7 +218,7 @@ func TestDecide_ASuspectNeedsRoom(t *testing.T) {
 	stopFails := func(_ int32, start bool) handover.Result {
 		return map[bool]handover.Result{true: handover.Done, false: handover.Refused}[start]
 	}
-	w.breakers.learn(w.now, []startResult{refused(suspect, 1), refused(suspect, 2)}, nil, nil)
+	w.breakers.learn(w.now, []startResult{refused(suspect, 1), refused(suspect, 2)}, nil)
 	w.write(w.Decide(&w.tasks, w.now).Changes, stopFails)
 	for range 4 {
 		w.next()
@@ -226,32 +226,6 @@ func TestDecide_ASuspectNeedsRoom(t *testing.T) {
 	}
 	require.True(t, w.runs[0][stuck])
 	require.True(t, w.runs[1][suspect])
-}
-
-// T3: missing instances wait for the share of a late worker. A quarantined worker has no
-// share, so none waits for it, and the others have more.
-func TestDecide_AQuarantinedWorkerHasNoShare(t *testing.T) {
-	for name, test := range map[string]struct {
-		starts  []startResult
-		waiting int // of eight missing instances
-	}{
-		"no quarantine":           {nil, 2},
-		"the late worker":         {[]startResult{refused(7, 1), started(7, 3)}, 0},
-		"another worker":          {[]startResult{refused(7, 2), started(7, 3)}, 4},
-		"all but the late worker": {[]startResult{refused(7, 2), refused(7, 3), started(7, 1)}, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(3, 8)
-			w.next()
-			w.breakers.learn(w.now, test.starts, nil, nil)
-			w.next()
-			w.Workers[0].NoAnswer(false, w.now.Time, time.Hour)
-			d := w.Decide(&w.tasks, w.now)
-			late := slices.DeleteFunc(d.Waiting, func(x Waiting) bool { return x.Reason != ReasonLate })
-			require.Len(t, late, test.waiting)
-			require.Len(t, d.Changes, 8-test.waiting)
-		})
-	}
 }
 
 // T4: a worker without an answer is late first, silent if its call failed, and lost when
@@ -279,7 +253,7 @@ func TestT4_NoAnswer(t *testing.T) {
 			worker := w.Workers[0]
 			for _, after := range test.after {
 				at := begin.Time.Add(after)
-				worker.NoAnswer(test.missed, at, grace)
+				worker.NoAnswer(test.missed, false, at, grace)
 				lost, massLoss := w.Judge(at, grace)
 				require.Equal(t, test.state == Lost && after == 10*time.Second, len(lost) == 1)
 				require.False(t, massLoss)
@@ -330,7 +304,7 @@ func TestT5_Judge(t *testing.T) {
 		now := begin.Time.Add(step.after)
 		for k, worker := range w.Workers {
 			if k < step.silent {
-				worker.NoAnswer(true, now, time.Second)
+				worker.NoAnswer(true, false, now, time.Second)
 			} else {
 				w.Answer(worker, Answer{At: now}, Moment{Term: 2, Time: now})
 			}
@@ -349,7 +323,7 @@ func TestJoin_TakesTheLegacy(t *testing.T) {
 	gone := w.Workers[0]
 	started := slices.Clone(gone.runs)
 	members := []Member{{Serial: 2}, {Serial: 3}}
-	w.Retain(members)
+	w.Retain(members, w.now.Time)
 	require.Len(t, w.Workers, 1)
 	w.Join(members, w.now.Time, func(i int) Set {
 		require.Equal(t, 1, i)
@@ -357,7 +331,7 @@ func TestJoin_TakesTheLegacy(t *testing.T) {
 	})
 	require.Equal(t, started, w.Workers[1].holds())
 	require.False(t, w.Workers[1].initial)
-	w.Retain(nil)
+	w.Retain(nil, w.now.Time)
 	require.Empty(t, w.Workers)
 }
 
@@ -410,7 +384,7 @@ func TestStops_TakeTurns(t *testing.T) {
 		d := w.Decide(&w.tasks, w.now)
 		n := 0
 		for _, c := range d.Changes {
-			if !c.Paused {
+			if c.Skip == handover.NotSkipped {
 				n++
 				tried[c.Task]++
 			}

@@ -1,6 +1,7 @@
 package term
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -10,15 +11,6 @@ import (
 
 // maxPauseTerms is the number of terms of the longest pause, but for that of all moves.
 const maxPauseTerms = 16
-
-// maxOutagePauseTerms is the number of terms of the longest pause of a suspect that timed
-// out while all moves pause. It is shorter, because a try that comes just before starts
-// work again takes a whole timeout, which is added to the pause.
-const maxOutagePauseTerms = 8
-
-// maxSkippedPauseTerms is the number of terms of the longest pause of a suspect that times
-// out, after a try that was skipped.
-const maxSkippedPauseTerms = 4
 
 // maxMovesPauseTerms is the number of terms of the longest pause of all moves. Each try
 // costs a running task while starts fail everywhere, and a start of any task that is
@@ -76,39 +68,22 @@ func (p *Pause) restart(now Moment, longest time.Duration) {
 	}
 }
 
-// alignLater makes a pause that has just begun end in a term whose number is a multiple of
-// its length, after at least half of that length. So tries that take a whole timeout share
-// one long term.
-func (p *Pause) alignLater(now Moment) {
-	if length := pauseTerms(p.Failures); length > 1 {
-		p.Until = nextMultiple(now.Term+length/2, length)
-	}
-}
-
-// align makes the pause end in a term whose number is a multiple of its length.
-func (p *Pause) align(now Moment, longest time.Duration, step int, most uint64) {
-	p.hold(now, longest, 0)
-	p.Until = nextMultiple(now.Term, min(pauseTerms(step), most))
-}
-
-// nextMultiple returns the first multiple of length after a term.
-func nextMultiple(term, length uint64) uint64 { return (term/length + 1) * length }
-
 // pauseTerms returns the number of terms of a step.
 func pauseTerms(step int) uint64 {
 	return min(uint64(1)<<min(max(step, 1)-1, 16), maxPauseTerms)
 }
 
 // PauseKind is what a pause applies to.
-type PauseKind uint8
+type PauseKind string
 
 // The kinds of pauses.
 const (
-	PauseWorker PauseKind = iota // the worker is quarantined
-	PauseTask                    // the task is suspect; the worker is the one on which it failed last
-	PauseStart                   // starts of the task on the worker
-	PauseStop                    // stops of the task on the worker
-	PauseMoves                   // all moves
+	PauseWorker PauseKind = "worker" // the worker is quarantined
+	PauseTask   PauseKind = "task"   // the task is suspect; the worker is the one on which it failed last
+	PauseStart  PauseKind = "start"  // starts of the task on the worker
+	PauseStop   PauseKind = "stop"   // stops of the task on the worker
+	PauseMoves  PauseKind = "moves"  // all moves
+	PauseFallen PauseKind = "fallen" // the worker fell (T17); Ends is its end
 )
 
 // Paused is something that terms leave alone for a while. Worker is an index into the
@@ -118,16 +93,24 @@ type Paused struct {
 	Kind         PauseKind
 	Worker, Task int32
 	Pause
+	Ends time.Time // of PauseFallen
 }
 
 // Paused lists the active pauses, and all those of quarantined workers, suspects and
 // failed stops.
 func (f *Fleet) Paused(now Moment) (all []Paused) {
+	add := func(kind PauseKind, worker, task int32, p Pause, ends time.Time) {
+		all = append(all, Paused{Kind: kind, Worker: worker, Task: task, Pause: p, Ends: ends})
+	}
+	none, fallen := handover.None, f.fallen(now.Time)
 	for i, w := range f.Workers {
+		if ends, ok := fallen[i]; ok {
+			n := f.falls[w.Host].count
+			add(PauseFallen, int32(i), none, Pause{Failures: n, Err: fmt.Errorf("fell %d times in ten minutes", n)}, ends)
+		}
 		for _, task := range slices.Sorted(maps.Keys(w.stops)) {
 			if s := w.stops[task]; s.failures > 0 {
-				p := Pause{Until: w.stopPause.Until, Failures: s.failures, Err: s.err}
-				all = append(all, Paused{PauseStop, int32(i), task, p})
+				add(PauseStop, int32(i), task, Pause{Until: w.stopPause.Until, Failures: s.failures, Err: s.err}, time.Time{})
 			}
 		}
 	}
@@ -138,27 +121,27 @@ func (f *Fleet) Paused(now Moment) (all []Paused) {
 	for i, w := range f.Workers {
 		index[w.Serial] = int32(i)
 		if p, ok := f.breakers.quarantined(w.Serial); ok {
-			all = append(all, Paused{PauseWorker, int32(i), handover.None, p})
+			add(PauseWorker, int32(i), none, p, time.Time{})
 		}
 	}
 	at := func(serial uint64) int32 {
 		if i, ok := index[serial]; ok {
 			return i
 		}
-		return handover.None
+		return none
 	}
 	suspects := make(map[int32]bool)
 	for _, s := range f.breakers.suspects() {
-		all = append(all, Paused{PauseTask, at(s.Last), s.Task, s.Pause})
+		add(PauseTask, at(s.Last), s.Task, s.Pause, time.Time{})
 		suspects[s.Task] = true
 	}
 	for pair, p := range f.breakers.pairs() {
 		if !suspects[pair.Task] && p.active(now) {
-			all = append(all, Paused{PauseStart, at(pair.Worker), pair.Task, p})
+			add(PauseStart, at(pair.Worker), pair.Task, p, time.Time{})
 		}
 	}
 	if p := f.breakers.moves; p.Failures > 0 {
-		all = append(all, Paused{PauseMoves, handover.None, handover.None, p})
+		add(PauseMoves, none, none, p, time.Time{})
 	}
 	return all
 }

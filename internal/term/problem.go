@@ -12,18 +12,19 @@ import (
 // and where tasks may go.
 func (d *decider) makeProblem() {
 	p := &d.problem
-	p.Want, p.MaxMoves = d.expect.Instances, d.cfg.MaxMoves
-	p.States, p.Running, p.MaxGain, p.Pinned = p.States[:0], p.Running[:0], nil, nil
-	p.Forbidden, p.MoveLast, d.index = p.Forbidden[:0], p.MoveLast[:0], d.index[:0]
+	p.Want, p.MaxMoves, p.Trial = d.expect.Instances, d.cfg.MaxMoves, false
+	p.States, p.Running, p.Pinned = p.States[:0], p.Running[:0], nil
+	p.Forbidden, d.index = p.Forbidden[:0], d.index[:0]
 	d.leaving, d.stopAgain, d.retries = d.leaving[:0], d.stopAgain[:0], d.retries[:0]
-	d.frozen, d.isCapped = false, false
+	d.frozen, d.isCapped, d.makesRoom = false, false, false
 	d.limitMoves()
 	d.findSuspects()
 	d.markStuck()
-	limits := d.limits()
+	closed := d.closed()
 	// Ties go to the first worker, which the seed decides, so that many small groups
 	// over the same workers do not all run on the same ones.
 	n := len(d.fleet.Workers)
+	d.place = slices.Grow(d.place[:0], n)[:n]
 	for k := range n {
 		i := (k + int(d.cfg.Seed%uint64(n))) % n
 		w := d.fleet.Workers[i]
@@ -31,16 +32,15 @@ func (d *decider) makeProblem() {
 			continue
 		}
 		at := int32(len(p.States))
-		d.index = append(d.index, int32(i))
+		d.index, d.place[i] = append(d.index, int32(i)), at
 		state := rebalance.Open
 		switch {
 		case w.isFrozen():
 			state, d.frozen = rebalance.Frozen, true // silence outranks draining
 		case w.Draining:
 			state = rebalance.Draining
-		case limits != nil && limits[i] != noLimit:
+		case closed[i]:
 			state = rebalance.Quarantined
-			p.MaxGain = append(padded(p.MaxGain, at), limits[i])
 		}
 		p.States = append(p.States, state)
 		held, pinned := d.held(w, at, state)
@@ -51,9 +51,6 @@ func (d *decider) makeProblem() {
 		if pinned > 0 {
 			p.Pinned = append(padded(p.Pinned, at), pinned)
 		}
-	}
-	if p.MaxGain != nil {
-		p.MaxGain = padded(p.MaxGain, int32(len(p.States)))
 	}
 	if p.Pinned != nil {
 		p.Pinned = padded(p.Pinned, int32(len(p.States)))
@@ -70,6 +67,10 @@ func (d *decider) makeProblem() {
 	}
 	d.setAside()
 	d.addRules()
+	d.forbidden = make(map[rebalance.Pair]bool, len(p.Forbidden))
+	for _, pair := range p.Forbidden {
+		d.forbidden[pair] = true
+	}
 }
 
 // padded appends zeros to s up to a length.
@@ -98,71 +99,68 @@ func (d *decider) limitMoves() {
 	case moves.Failures == 0:
 	case moves.active(d.now):
 		d.problem.MaxMoves = 0
-	case d.problem.MaxMoves != 0:
-		d.problem.MaxMoves = 1
+	default:
+		d.problem.Trial = true
 	}
 }
 
-// limits returns how many tasks each worker may gain, by its index in the fleet: none
-// during its quarantine's pause, one after the pause, and few if it could not begin all
-// its starts in the last term. It returns nil if no worker is limited.
+// closed returns the workers that gain nothing by the plan, by index in the fleet: those that are
+// quarantined, rest, or fell. The quarantined ones whose pause is over are due for a trial.
 //
-// If all open workers are quarantined and pause, none is limited, and no healthy task
+// If all open workers are quarantined and pause, none is closed, and no healthy task
 // moves. If the pauses of some have ended, only these are open, and one task moves. If
-// all workers that are not quarantined are slow, none is limited for that.
-func (d *decider) limits() []int32 {
-	open, quarantined, slow, tries := 0, 0, 0, 0 // workers; tries: whose pause is over
-	var limits []int32
+// all workers that are not quarantined rest, they are open.
+func (d *decider) closed() map[int]bool {
+	open, sick, closed := 0, 0, make(map[int]bool)
+	var rest []int
+	d.due, d.fallen = d.due[:0], d.fleet.fallen(d.now.Time)
 	for i, w := range d.fleet.Workers {
 		if !w.isOpen() {
 			continue
 		}
 		open++
-		pause, ok := d.breakers.quarantined(w.Serial)
-		if !ok && w.gainIn != d.now.Term {
+		pause, quarantined := d.breakers.quarantined(w.Serial)
+		switch {
+		case quarantined:
+			sick++
+			if !pause.active(d.now) {
+				d.due = append(d.due, int32(i))
+			}
+		case w.restsIn == d.now.Term:
+			rest = append(rest, i)
+		default:
 			continue
 		}
-		if limits == nil {
-			limits = slices.Repeat([]int32{noLimit}, len(d.fleet.Workers))
-		}
-		switch {
-		case !ok:
-			limits[i] = w.maxGain
-			slow++
-		case pause.active(d.now):
-			limits[i] = 0
-			quarantined++
-		default:
-			limits[i] = 1
-			quarantined++
-			tries++
-		}
+		closed[i] = true
 	}
 	switch {
-	case limits == nil:
-		return nil
-	case quarantined == open && tries == 0:
+	case open == 0:
+	case sick == open && len(d.due) == 0:
 		d.problem.MaxMoves = 0
-		return nil
-	case quarantined == open:
-		if d.problem.MaxMoves != 0 {
-			d.problem.MaxMoves = 1
+		clear(closed)
+	case sick == open:
+		d.problem.Trial = true
+		for _, i := range d.due {
+			delete(closed, int(i))
 		}
-	case quarantined+slow < open:
-		return limits
-	}
-	for i, w := range d.fleet.Workers {
-		if _, ok := d.breakers.quarantined(w.Serial); !ok || quarantined == open && limits[i] > 0 {
-			limits[i] = noLimit
+		d.due = d.due[:0]
+	case sick+len(rest) == open:
+		for _, i := range rest {
+			delete(closed, i)
 		}
 	}
-	return limits
+	for i := range d.fallen {
+		if closed[i] {
+			delete(d.fallen, i) // a quarantine goes further
+		}
+		closed[i] = true
+	}
+	return closed
 }
 
-// held returns the tasks of a worker for the planner, which moves the first ones and does
-// not move the last pinned ones. The task whose failed stop is tried again, and those
-// that other workers failed to stop, come after the others. Pinned are the tasks that
-// the worker reports as pinned, those whose stop pauses, and the suspects.
+// held returns the tasks of a worker for the planner, which moves the first ones and does not
+// move the last pinned ones. Those that other workers failed to stop come after the others. Pinned
+// are the tasks that the worker reports as pinned, those whose stop failed, and the suspects.
 func (d *decider) held(w *Worker, at int32, state rebalance.State) (held []int32, pinned int32) {
 	if state == rebalance.Frozen {
 		return w.holds(), 0
@@ -175,23 +173,22 @@ func (d *decider) held(w *Worker, at int32, state rebalance.State) (held []int32
 	var late, pins []int32
 	retry := w.retry(d.now)
 	if retry != handover.None {
-		d.retries = append(d.retries, w)
+		d.retries = append(d.retries, d.index[at])
 	}
 	round := d.fleet.stamp(w.ids[len(w.ids)-w.pins:])
 	for _, task := range w.runs {
 		s := w.stops[task]
-		failed := s != nil && s.failures > 0
-		pinned := d.fleet.stamps[task] == round || failed && task != retry ||
-			suspected && d.fleet.flags[task]&taskSuspect != 0
-		if failed && s.leaves() && (task != retry || d.fleet.stamps[task] != round) {
-			d.leaving = append(d.leaving, leaving{Pair: rebalance.Pair{Task: task, Worker: at}, retry: task == retry})
+		failed, pinned := s != nil && s.failures > 0, d.fleet.stamps[task] == round
+		if s != nil && s.leaves() && (task != retry || !pinned) {
+			d.leaving = append(d.leaving, leaving{Pair: rebalance.Pair{Task: task, Worker: at}, retry: task == retry || !failed})
 		}
+		// Once it could be tried without the plan, the plan may count on it.
+		failed = failed && (task != retry || d.now.Term <= w.stopPause.Until)
 		switch {
-		case pinned:
+		case failed, pinned, suspected && d.fleet.flags[task]&taskSuspect != 0:
 			pins = append(pins, task)
-		case task == retry, d.fleet.flags[task]&taskStuck != 0:
+		case d.fleet.flags[task]&taskStuck != 0:
 			late = append(late, task)
-			d.problem.MoveLast = append(d.problem.MoveLast, rebalance.Pair{Task: task, Worker: at})
 		default:
 			held = append(held, task)
 		}
@@ -242,53 +239,31 @@ func (d *decider) removeLeaving() {
 	}
 }
 
-// othersFirst is the number of terms after its pause for which a quarantined worker is
-// not tried with tasks that failed there, are suspect, or failed and never ran. Otherwise
-// each trial could use a task that fails everywhere.
-const othersFirst = 8
-
-// forbid lists the tasks that pause on a worker, and those with which a quarantined
-// worker is not tried. A suspect whose own pause is over pauses only on the worker where
-// it failed last.
+// forbid lists the tasks that pause on a worker. A suspect whose own pause is over pauses only on
+// the worker where it failed last.
 func (d *decider) forbid() {
 	if d.breakers.empty() {
 		return
 	}
 	d.forgetLeft()
-	p := &d.problem
 	places := make(map[uint64]int32, len(d.index))
-	var onTrial []int32
 	for at, i := range d.index {
-		w := d.fleet.Workers[i]
-		places[w.Serial] = int32(at)
-		if d.onTrial(int32(at)) {
-			onTrial = append(onTrial, int32(at))
-		}
+		places[d.fleet.Workers[i].Serial] = int32(at)
 	}
-	if len(onTrial) > 0 {
-		d.forbidUnderWay(onTrial)
-	}
-	listed := make(map[rebalance.Pair]bool)
 	for failed, pause := range d.breakers.pairs() {
-		if !d.expect.Expects(failed.Task) {
+		place, known := places[failed.Worker]
+		if !known || !d.expect.Expects(failed.Task) {
 			continue
 		}
-		place, known := places[failed.Worker]
 		t := d.breakers.tasks[failed.Task] // nil only if left
 		_, left := d.breakers.left[failed]
-		if known && (left || pause.active(d.now) && (!t.suspect || t.last == failed.Worker)) {
-			p.Forbidden = append(p.Forbidden, rebalance.Pair{Task: failed.Task, Worker: place})
+		if left || pause.active(d.now) && (!t.suspect || t.last == failed.Worker) {
+			d.problem.Forbidden = append(d.problem.Forbidden, rebalance.Pair{Task: failed.Task, Worker: place})
 		}
-		if _, aside := d.suspects.of[failed.Task]; aside {
-			continue // it is outside the plan
-		}
-		sick := t != nil && t.suspect || d.fleet.flags[failed.Task]&taskSeen == 0
-		for _, at := range onTrial {
-			pair := rebalance.Pair{Task: failed.Task, Worker: at}
-			if (sick || known && at == place) && !listed[pair] {
-				listed[pair] = true
-				p.Forbidden = append(p.Forbidden, pair)
-			}
+	}
+	for p := range d.breakers.rejected {
+		if place, known := places[p.Worker]; known && d.makesRoom && d.expect.Expects(p.Task) {
+			d.problem.Forbidden = append(d.problem.Forbidden, rebalance.Pair{Task: p.Task, Worker: place})
 		}
 	}
 }
@@ -315,30 +290,6 @@ func (d *decider) forgetLeft() {
 		healthy := d.expect.Expects(p.Task) && copies[p.Task] >= d.expect.Instances[p.Task]
 		return !pause.active(d.now) && (!healthy || d.now.Time.Sub(pause.by) >= 15*d.breakers.longest)
 	})
-}
-
-// forbidUnderWay excludes tasks whose stop has been under way for a timeout from the
-// trials of quarantined workers: such a trial would last as long.
-func (d *decider) forbidUnderWay(onTrial []int32) {
-	for _, w := range d.fleet.Workers {
-		for task, s := range w.stops {
-			for _, at := range onTrial {
-				if s.stopping && d.now.Time.Sub(s.since) >= d.cfg.Timeout {
-					d.problem.Forbidden = append(d.problem.Forbidden, rebalance.Pair{Task: task, Worker: at})
-				}
-			}
-		}
-	}
-}
-
-// onTrial reports whether a quarantined worker, by the planner's number, is tried only
-// with tasks that do not fail.
-func (d *decider) onTrial(at int32) bool {
-	if d.problem.States[at] != rebalance.Quarantined {
-		return false
-	}
-	q, ok := d.breakers.quarantined(d.fleet.Workers[d.index[at]].Serial)
-	return ok && !q.active(d.now) && d.now.Term < q.Until+othersFirst
 }
 
 // capWant limits the wanted instances of each task to the reported ones, because a worker

@@ -8,151 +8,173 @@ import (
 	"github.com/f8949c05/orchestrator/internal/handover"
 )
 
-// roomFor returns the room for the starts of some changes, and false if no rule limits them. It
-// takes a step for each change, and a pass over all instances if a task with a limit for each
-// zone changes.
-func (f *Fleet) roomFor(t *Tasks, changes []Change) (handover.Room, bool) {
-	var room handover.Room
-	r := &f.rules
-	if !r.ruled || r.maxTasks == nil && t.MaxPerZone == nil {
-		return room, false
-	}
-	none := [2]int32{handover.None, handover.None}
-	room.Takes, room.Gives = slices.Repeat([][2]int32{none}, len(changes)), slices.Repeat([][2]int32{none}, len(changes))
-	workers := make(map[int32]int32) // by worker: its place
-	atWorker := func(w int32) int32 {
-		if w == handover.None || r.maxTasks == nil || r.maxTasks[w] == 0 {
-			return handover.None
-		}
-		p, known := workers[w]
-		if !known {
-			p = int32(len(room.Free))
-			workers[w] = p
-			room.Free = append(room.Free, r.maxTasks[w]-int32(f.Workers[w].Holds()))
-		}
-		return p
-	}
-	for i := range changes {
-		c := &changes[i]
-		room.Takes[i][0], room.Gives[i][0] = atWorker(c.To), atWorker(c.From)
-	}
-	f.addZones(t, changes, &room)
-	return room, true
+// place is what holds a limited number of copies: a worker, where task is None, or a zone for the
+// copies of one task.
+type place struct{ task, at int32 }
+
+// room counts how many more copies fit in a place, for those that it was asked for.
+type room struct {
+	*decider
+	free map[place]int32
+	on   map[int32][]int // the tasks with a limit for each zone that change, and their workers
 }
 
-// taskIn is a task and the number of a zone.
-type taskIn struct{ task, zone int32 }
+// at returns the limited places in which a copy of a task on a worker counts.
+func (r *room) at(task, worker int32) (places []place) {
+	if worker == handover.None {
+		return nil
+	}
+	if w := r.fleet.Workers[worker]; rulesOf(w).MaxTasks > 0 {
+		p := place{handover.None, worker}
+		if _, known := r.free[p]; !known {
+			r.free[p] = rulesOf(w).MaxTasks - int32(w.Holds())
+		}
+		places = append(places, p)
+	}
+	if limit, capped := r.expect.zoneCap(task); capped {
+		p := place{task, r.fleet.rules.zoneOf(int(worker))}
+		if _, known := r.free[p]; !known {
+			r.free[p] = limit
+			for _, i := range r.on[task] {
+				if r.fleet.rules.zoneOf(i) == p.at {
+					r.free[p]--
+				}
+			}
+		}
+		places = append(places, p)
+	}
+	return places
+}
 
-// addZones adds the room of tasks in zones. A move inside a zone needs none.
-func (f *Fleet) addZones(t *Tasks, changes []Change, room *handover.Room) {
-	r := &f.rules
-	if t.MaxPerZone == nil {
+// waitForRoom lets each start and move without free room wait for one change that makes it, or leaves
+// it out. A move inside a zone needs none there. Copies that wait for each other in a circle change
+// places: one of them stops first. If tasks have a limit for each zone, waitForRoom takes a pass
+// over all instances.
+func (d *decider) waitForRoom() {
+	if d.fleet.rules.maxTasks == nil && d.expect.MaxPerZone == nil {
 		return
 	}
-	round, some := f.nextRound(), false
+	r, changes := room{decider: d, free: make(map[place]int32)}, d.out.Changes
+	capped := []int32{}
 	for i := range changes {
-		if _, limited := t.zoneCap(changes[i].Task); limited {
-			f.stamps[changes[i].Task], some = round, true
+		if _, limited := d.expect.zoneCap(changes[i].Task); limited {
+			capped = append(capped, changes[i].Task)
 		}
 	}
-	if !some {
-		return
+	if len(capped) > 0 {
+		r.on = d.fleet.runners(capped)
 	}
-	zones := make(map[taskIn]int32) // the place of each
-	at := func(task, worker int32) int32 {
-		if worker == handover.None {
-			return handover.None
-		}
-		in := taskIn{task, r.zoneOf(int(worker))}
-		p, known := zones[in]
-		if !known {
-			p = int32(len(room.Free))
-			zones[in] = p
-			limit, _ := t.zoneCap(task)
-			room.Free = append(room.Free, limit)
-		}
-		return p
-	}
+	givers := make(map[place][]int32) // those that no change waits for
 	for i := range changes {
-		c := &changes[i]
-		if _, limited := t.zoneCap(c.Task); !limited {
-			continue
-		}
-		to, from := at(c.Task, c.To), at(c.Task, c.From)
-		if to != from {
-			room.Takes[i][1], room.Gives[i][1] = to, from
-		}
-	}
-	for task, on := range f.runners(round) {
-		for _, w := range on {
-			if p, ok := zones[taskIn{task, r.zoneOf(w)}]; ok {
-				room.Free[p]--
+		if c := &changes[i]; c.Skip == handover.NotSkipped {
+			for _, p := range r.at(c.Task, c.From) {
+				givers[p] = append(givers[p], int32(i))
 			}
 		}
 	}
+	for i := range changes {
+		c := &changes[i]
+		if c.To == handover.None || c.Skip != handover.NotSkipped {
+			continue
+		}
+		from := r.at(c.Task, c.From)
+		takes := slices.DeleteFunc(r.at(c.Task, c.To), func(p place) bool { return slices.Contains(from, p) })
+		for _, p := range takes {
+			if r.free[p] > 0 {
+				r.free[p]--
+				continue
+			}
+			// It waits for one change at most. Where there are too many, one makes no room.
+			if r.free[p] < 0 || len(givers[p]) == 0 || c.After != 0 {
+				c.Skip = handover.NoRoom
+				break
+			}
+			c.After, givers[p] = givers[p][0]+1, givers[p][1:]
+		}
+	}
+	for again := true; again; { // those that wait for a change that is skipped
+		again = false
+		for i := range changes {
+			if c := &changes[i]; c.Skip == handover.NotSkipped && c.After != 0 && changes[c.After-1].Skip != handover.NotSkipped {
+				c.Skip, again = handover.NoRoom, true
+			}
+		}
+	}
+	d.openCircles()
+	d.dropWithoutRoom()
 }
 
-// runners returns the workers that run or may run the tasks with the stamp of a round, by
-// index. It takes a pass over all instances.
-func (f *Fleet) runners(round uint32) map[int32][]int {
-	on := make(map[int32][]int)
+// dropWithoutRoom drops the moves that are skipped: a copy that should leave its worker waits, and
+// another move is deferred. A start that is skipped stays in the plan.
+func (d *decider) dropWithoutRoom() {
+	kept, index := d.out.Changes[:0], make([]int32, len(d.out.Changes))
+	for i, c := range d.out.Changes {
+		if c.Skip != handover.NoRoom || !c.isMove() {
+			kept = append(kept, c)
+			index[i] = int32(len(kept))
+			continue
+		}
+		d.out.Adds--
+		d.out.LowerBound = min(d.out.LowerBound, d.out.Adds)
+		switch c.Reason {
+		case ReasonRebalance, ReasonRoom:
+			d.out.Deferred++
+			continue
+		case ReasonDrain:
+			c.Reason = ReasonNoPlace
+		}
+		d.out.Waiting = append(d.out.Waiting, Waiting{Task: c.Task, Instances: 1, Reason: c.Reason, Worker: c.From})
+	}
+	for i := range kept {
+		if c := &kept[i]; c.After > 0 && c.Skip == handover.NotSkipped {
+			c.After = index[c.After-1]
+		}
+	}
+	d.out.Changes = kept
+}
+
+// openCircles lets one move of those that wait for each other in a circle stop before there is room for
+// it. If all moves of a circle start first, they are skipped.
+func (d *decider) openCircles() {
+	changes, walks := d.out.Changes, make([]int, len(d.out.Changes))
+	for i := range changes {
+		at := int32(i)
+		for at >= 0 && walks[at] == 0 {
+			walks[at] = i + 1
+			at = changes[at].After - 1
+		}
+		if at < 0 || walks[at] != i+1 || changes[at].Skip != handover.NotSkipped {
+			continue // there is no circle, or it was seen before
+		}
+		open := false
+		for first := at; ; {
+			c := &changes[at]
+			c.Last = false
+			if !open && !c.StartFirst {
+				c.Loose, open = true, true
+			}
+			if at = c.After - 1; at == first {
+				break
+			}
+		}
+		for ; !open && changes[at].Skip == handover.NotSkipped; at = changes[at].After - 1 {
+			changes[at].Skip = handover.NoRoom
+		}
+	}
+}
+
+// runners returns the workers that run or may run some tasks, all if it is nil, by index. It takes
+// a pass over all instances.
+func (f *Fleet) runners(of []int32) map[int32][]int {
+	on, round := make(map[int32][]int), f.stamp(of)
 	for i, w := range f.Workers {
 		for _, tasks := range [][]int32{w.runs, w.unsure.sorted()} {
 			for _, task := range tasks {
-				if all := on[task]; f.stamps[task] == round && (len(all) == 0 || all[len(all)-1] != i) {
+				if all := on[task]; (of == nil || f.stamps[task] == round) && (len(all) == 0 || all[len(all)-1] != i) {
 					on[task] = append(all, i)
 				}
 			}
 		}
 	}
 	return on
-}
-
-// dropWithoutRoom drops the moves that start first and have no room: they count at both ends,
-// so they use only what is free now, or what stops make free that do not wait for a start. A
-// copy that should leave its worker waits, and another move is deferred.
-func (d *decider) dropWithoutRoom() {
-	if !slices.ContainsFunc(d.out.Changes, func(c Change) bool { return c.StartFirst && c.isMove() }) {
-		return
-	}
-	room, limited := d.fleet.roomFor(d.expect, d.out.Changes)
-	if !limited {
-		return
-	}
-	add := func(places [2]int32, n int32) {
-		for _, p := range places {
-			if p != handover.None {
-				room.Free[p] += n
-			}
-		}
-	}
-	for i := range d.out.Changes {
-		if c := &d.out.Changes[i]; !c.StartFirst || !c.isMove() {
-			add(room.Gives[i], 1)
-			add(room.Takes[i], -1)
-		}
-	}
-	kept := d.out.Changes[:0]
-	for i, c := range d.out.Changes {
-		full := slices.ContainsFunc(room.Takes[i][:], func(p int32) bool { return p != handover.None && room.Free[p] <= 0 })
-		if !c.StartFirst || !c.isMove() || !full {
-			if c.StartFirst && c.isMove() {
-				add(room.Takes[i], -1)
-			}
-			kept = append(kept, c)
-			continue
-		}
-		d.out.Adds--
-		d.out.LowerBound = min(d.out.LowerBound, d.out.Adds)
-		why := c.Reason
-		switch why {
-		case ReasonRebalance:
-			d.out.Deferred++
-			continue
-		case ReasonDrain:
-			why = ReasonNoPlace
-		}
-		d.out.Waiting = append(d.out.Waiting, Waiting{Task: c.Task, Instances: 1, Reason: why, Worker: c.From})
-	}
-	d.out.Changes = kept
 }

@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/f8949c05/orchestrator/rebalance"
 )
@@ -18,6 +19,7 @@ type WorkerRules struct {
 	Labels   []string // in order, without repetitions
 	Share    int32    // at least 1
 	MaxTasks int32    // 0: no limit
+	Host     string   // no rule
 }
 
 var noRules = &WorkerRules{Share: 1}
@@ -223,6 +225,7 @@ func (d *decider) addRules() {
 	p, r := &d.problem, &d.fleet.rules
 	p.Class, p.Kind, p.May, p.Zone, p.Share, p.MaxTasks = nil, nil, nil, nil, nil, nil
 	p.MaxPerZone, p.Weight, p.Band = d.expect.MaxPerZone, d.expect.weight, d.cfg.Band
+	d.addRests()
 	if !r.ruled {
 		return
 	}
@@ -232,6 +235,30 @@ func (d *decider) addRules() {
 	p.Zone, p.Share, p.MaxTasks = d.byPlace(r.zone), d.byPlace(r.share), d.byPlace(r.maxTasks)
 	if p.MaxTasks != nil {
 		d.countLeaving()
+	}
+}
+
+// moved is the last move of a task for an even spread by weight, and the newest worker then.
+type moved struct {
+	at     time.Time
+	newest uint64 // its serial
+}
+
+// rests reports whether the task moves to later workers only, which it does for a minute.
+func (m moved) rests(now Moment) bool { return now.Time.Sub(m.at) < time.Minute }
+
+// addRests adds the tasks that rest to the planner's problem.
+func (d *decider) addRests() {
+	p, f := &d.problem, d.fleet
+	p.Rests, p.Joined = nil, d.index
+	for task, m := range f.moved {
+		if d.expect.weight != nil {
+			if p.Rests == nil {
+				p.Rests = make([]int32, len(p.Want))
+			}
+			i, _ := slices.BinarySearchFunc(f.Workers, m.newest+1, func(w *Worker, s uint64) int { return cmp.Compare(w.Serial, s) })
+			p.Rests[task] = int32(i)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package term
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -10,14 +11,17 @@ import (
 type Snapshot struct {
 	Workers []Record
 
-	runs     [][]int32 // of the workers, in their order; shared with other snapshots
-	tasks    int       // more than any number of a task
-	losses   []loss    // of tasks that are gone
-	breakers *breakers // nil if they hold nothing
-	ran      []int32   // tasks that ran before, among those that failed, changed or wait
+	runs     [][]int32        // of the workers, in their order; shared with other snapshots
+	tasks    int              // more than any number of a task
+	losses   map[int32][]loss // as in Fleet
+	breakers *breakers        // nil if they hold nothing
+	ran      []int32          // tasks that ran before, among those that failed, changed or wait
 
 	massLossSince, massLossEnded time.Time // as in Fleet
 	storm                        storm
+	silentSince                  time.Time
+	falls                        map[string]falls // nil if empty
+	moved                        map[int32]moved  // as in Fleet
 }
 
 // Record is a worker as a term left it, in a form that is cheap to make.
@@ -35,6 +39,7 @@ type Record struct {
 	Standing  *Standing
 	unsettled *unsettled   // nil for most
 	Rules     *WorkerRules // nil for most
+	host      string
 }
 
 // Standing is the first of the consecutive terms that left a worker in a state. It does
@@ -102,6 +107,10 @@ func (f *Fleet) Snapshot(d *Decision, t *Tasks, now Moment) *Snapshot {
 	s := &Snapshot{
 		Workers: make([]Record, len(f.Workers)), runs: f.shareRuns(), tasks: len(f.flags),
 		massLossSince: f.massLossSince, massLossEnded: f.massLossEnded, storm: f.storm,
+		silentSince: f.silentSince,
+	}
+	if len(f.falls) > 0 {
+		s.falls = maps.Clone(f.falls)
 	}
 	for i, w := range f.Workers {
 		if w.standing == nil || w.standing.State != w.State {
@@ -109,17 +118,16 @@ func (f *Fleet) Snapshot(d *Decision, t *Tasks, now Moment) *Snapshot {
 		}
 		s.Workers[i] = Record{
 			Serial: w.Serial, State: w.State, Draining: w.Draining, Heard: w.Heard, initial: w.initial,
-			Repeats: w.Duplicates > 0, Since: w.Since, Took: w.took, Standing: w.standing, Rules: w.Rules,
+			Repeats: w.Duplicates > 0, Since: w.Since, Took: w.took, Standing: w.standing, Rules: w.Rules, host: w.Host,
 		}
-		if len(w.unsure) > 0 || len(w.stops) > 0 || w.gainIn > now.Term || !w.Missed.IsZero() {
+		if len(w.unsure) > 0 || len(w.stops) > 0 || w.restsIn > now.Term || !w.Missed.IsZero() || !w.hangs.IsZero() || w.Stuck {
 			s.Workers[i].unsettled = w.clone()
 		}
 		if len(w.acked) == 0 && w.Duplicates == 0 {
 			s.Workers[i].pins = int32(w.pins)
 		}
 	}
-	f.dropFound()
-	s.losses = slices.Clone(f.losses)
+	s.losses, s.moved = maps.Clone(f.losses), maps.Clone(f.moved)
 	if !f.breakers.empty() {
 		s.breakers = f.breakers.clone(nil)
 		for task := range f.breakers.tasks { // see forbid
@@ -167,18 +175,18 @@ func (s *Snapshot) Load(i int) int { return len(s.runs[i]) }
 // workers' lists with the snapshot.
 func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time) *Fleet {
 	f := New(cfg)
-	f.massLossSince, f.massLossEnded, f.storm = s.massLossSince, s.massLossEnded, s.storm
+	f.massLossSince, f.massLossEnded, f.storm, f.silentSince = s.massLossSince, s.massLossEnded, s.storm, s.silentSince
+	f.moved = maps.Clone(s.moved)
+	maps.Copy(f.falls, s.falls)
 	f.grow(s.tasks)
 	workers, views := make([]Worker, len(members)), make(map[uint64]*Worker, len(members))
 	for i, m := range members {
 		w := &workers[i]
-		*w = Worker{Serial: m.Serial, Draining: m.Draining, Rules: m.Rules, Since: now, State: Answering, Heard: true}
+		*w = Worker{Serial: m.Serial, Draining: m.Draining, Rules: m.Rules, Host: m.Host, Since: now, State: Answering, Heard: true}
 		f.Workers = append(f.Workers, w)
 		views[m.Serial] = w
 	}
-	for _, l := range s.losses {
-		f.lose(l)
-	}
+	maps.Copy(f.losses, s.losses)
 	for i := range s.Workers {
 		r, runs := &s.Workers[i], s.runs[i]
 		for _, task := range runs {
@@ -186,10 +194,16 @@ func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time) *Fleet {
 		}
 		w := views[r.Serial]
 		if w == nil {
+			if len(runs) > 0 && !r.Draining {
+				f.fall(&Worker{Host: r.host}, now)
+			}
 			for _, task := range runs {
-				f.lose(loss{task: task, worker: r.Serial})
+				f.lose(task, loss{worker: r.Serial})
 			}
 			continue
+		}
+		if r.Draining && !w.Draining {
+			f.fall(w, now)
 		}
 		w.State, w.Heard, w.initial, w.Since = r.State, r.Heard, r.initial, r.Since
 		w.ids, w.runs, w.pins = runs, runs, min(int(r.pins), len(runs))
@@ -219,12 +233,13 @@ func (f *Fleet) Silence(w *Worker, now time.Time) {
 // Resume begins the term of a what-if plan: what failed is forgotten as far as it does
 // not concern the expected tasks and the workers, old quarantines end, and the answers show
 // that no unconfirmed start has happened.
-func (f *Fleet) Resume(t *Tasks, now Moment) {
+func (f *Fleet) Resume(t *Tasks, changed func(task int32) bool, now Moment) {
 	f.Begin(now)
-	f.ForgetTasks(t)
+	f.ForgetTasks(t, changed)
 	f.breakers.forgetWorkers(func(serial uint64) bool { return f.bySerial(serial) == nil })
 	for _, w := range f.Workers {
 		if w.State == Answering {
+			f.isBack(w, now.Time)
 			f.recordNotStarted(w, w.unsure, now)
 			w.unsure = nil
 		}

@@ -6,9 +6,6 @@ import (
 	"github.com/f8949c05/orchestrator/internal/handover"
 )
 
-// noLimit lets the plan decide how many tasks a worker gains.
-const noLimit = -1
-
 // stop is a stop that did not succeed.
 type stop struct {
 	since    time.Time // when it was first sent
@@ -46,9 +43,6 @@ func (f *Fleet) stopFailed(w *Worker, task int32, surplus bool, r *Result, now M
 		s.failures++
 		s.turn = now.Term
 		w.stopPause.fail(now, f.cfg.MaxPause, r.Err, maxPauseTerms)
-		if r.Silent {
-			w.stopPause.alignLater(now)
-		}
 	}
 }
 

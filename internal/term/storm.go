@@ -33,7 +33,10 @@ func (d *decider) watchStorm(changed bool) {
 		return
 	}
 	running, evicted, movable := 0, 0, 0
-	placed := make(map[int32]bool) // by class: some open worker may run it
+	open := make(map[int32]bool) // the kinds of open workers
+	for i, w := range d.fleet.Workers {
+		open[r.kind[i]] = open[r.kind[i]] || w.isOpen()
+	}
 	for i, w := range d.fleet.Workers {
 		if w.State == Lost {
 			continue
@@ -45,7 +48,7 @@ func (d *decider) watchStorm(changed bool) {
 			running++
 			if class := d.expect.classOf(task); !w.Draining && !r.mayRun(class, i) {
 				evicted++
-				if d.hasPlace(class, placed) {
+				if slices.ContainsFunc(r.may[class], func(kind int32) bool { return open[kind] }) {
 					movable++
 				}
 			}
@@ -59,22 +62,6 @@ func (d *decider) watchStorm(changed bool) {
 		*s = storm{since: d.now.Time}
 	}
 	s.movable, s.over = movable, s.over || d.now.Time.Sub(s.since) >= stormHold
-}
-
-// hasPlace reports whether an open worker may run a class. Copies without one stay anyway.
-// known holds earlier answers.
-func (d *decider) hasPlace(class int32, known map[int32]bool) bool {
-	has, ok := known[class]
-	if !ok {
-		for i, w := range d.fleet.Workers {
-			if w.isOpen() && d.fleet.rules.mayRun(class, i) {
-				has = true
-				break
-			}
-		}
-		known[class] = has
-	}
-	return has
 }
 
 // holdEvictions pins the copies of a worker that break the labels' rule: it returns held with

@@ -9,6 +9,7 @@ package term
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/f8949c05/orchestrator/internal/handover"
@@ -19,11 +20,12 @@ import (
 type suspects struct {
 	all []suspect
 	of  map[int32]int // by task, into all
-	// on holds where suspects run or may run; holders holds these workers.
-	on      map[taskOn]bool
+	// holders holds the workers on which suspects run or may run.
 	holders map[uint64]bool
-	tried   map[int32]bool // places that are taken in this term
-	after   []int          // by worker, by index in the fleet: its tasks as decided so far
+	// hang holds the workers on which those that hang are tried in this term, by index in the
+	// fleet, and spare is how many more there may be.
+	hang  map[int]bool
+	spare int
 }
 
 // suspect is a task that fails to start on more than one worker.
@@ -31,7 +33,7 @@ type suspect struct {
 	Task      int32
 	Last      uint64 // the worker that failed last
 	Pause     Pause
-	copies    int32 // on workers that are not lost
+	on        []int // the workers that run it or may, by index in the fleet; not the lost ones
 	missing   int32
 	drainFrom []int32 // draining workers that run it, by index in the fleet
 }
@@ -41,11 +43,11 @@ type suspect struct {
 // suspects, findSuspects takes a pass over all instances.
 func (d *decider) findSuspects() {
 	s := &d.suspects
-	s.all, s.of, s.on, s.holders = s.all[:0], nil, nil, nil
+	s.all, s.of, s.holders = s.all[:0], nil, nil
 	if d.breakers.empty() {
 		return
 	}
-	s.of, s.on, s.holders = make(map[int32]int), make(map[taskOn]bool), make(map[uint64]bool)
+	s.of, s.holders = make(map[int32]int), make(map[uint64]bool)
 	for _, x := range d.breakers.suspects() {
 		if d.expect.Expects(x.Task) {
 			s.of[x.Task] = len(s.all)
@@ -69,13 +71,14 @@ func (d *decider) findSuspects() {
 			continue
 		}
 		for _, task := range w.holds() {
-			pair := taskOn{Task: task, Worker: w.Serial}
-			if d.fleet.flags[task]&taskSuspect == 0 || s.on[pair] {
+			if d.fleet.flags[task]&taskSuspect == 0 {
 				continue
 			}
-			s.on[pair], s.holders[w.Serial] = true, true
 			x := &s.all[s.of[task]]
-			x.copies++
+			if len(x.on) > 0 && x.on[len(x.on)-1] == i {
+				continue
+			}
+			x.on, s.holders[w.Serial] = append(x.on, i), true
 			if w.Draining && !w.isFrozen() && !slices.Contains(w.ids[len(w.ids)-w.pins:], task) {
 				x.drainFrom = append(x.drainFrom, int32(i))
 			}
@@ -83,15 +86,46 @@ func (d *decider) findSuspects() {
 	}
 	kept := s.all[:0]
 	for _, x := range s.all {
-		if x.copies >= d.expect.Instances[x.Task] && len(x.drainFrom) == 0 && !x.Pause.active(d.now) {
+		if len(x.on) >= int(d.expect.Instances[x.Task]) && len(x.drainFrom) == 0 && !x.Pause.active(d.now) {
 			d.fleet.flags[x.Task] &^= taskSuspect
 			delete(s.of, x.Task)
+			continue
+		}
+		if d.needsRoom(&x) {
+			d.fleet.flags[x.Task] &^= taskSuspect
+			delete(s.of, x.Task)
+			d.breakers.tasks[x.Task].roomIn, d.makesRoom = d.now.Term, true
 			continue
 		}
 		s.of[x.Task] = len(kept)
 		kept = append(kept, x)
 	}
 	s.all = kept
+}
+
+// needsRoom reports whether healthy tasks make room for a suspect: every open worker that has not
+// rejected it has as many tasks as it may, its pause is the longest or the others are full too, and
+// no start with such room has failed. Then the suspect is part of the plan, which uses no worker for
+// a task that it has rejected (T9). If the room does not come, its next try is as usual, or with room
+// again after the longest pause.
+func (d *decider) needsRoom(x *suspect) bool {
+	t := d.breakers.tasks[x.Task]
+	if d.fleet.rules.maxTasks == nil || t == nil || t.roomless || t.tried <= t.roomIn && d.now.Term < t.roomIn+maxPauseTerms ||
+		x.Pause.active(d.now) || len(x.on) >= int(d.expect.Instances[x.Task]) {
+		return false
+	}
+	full, longest := false, pauseTerms(d.breakers.step(t)) >= maxPauseTerms
+	for i, w := range d.fleet.Workers {
+		if !w.isOpen() || slices.Contains(x.on, i) || !d.fleet.rules.mayRun(d.expect.classOf(x.Task), i) {
+			continue
+		}
+		rejects, limit := d.rejects(int32(i), x.Task), rulesOf(w).MaxTasks
+		if (!rejects || !longest) && (limit == 0 || w.Holds() < int(limit)) {
+			return false // it can be tried there
+		}
+		full = full || !rejects
+	}
+	return full
 }
 
 // findUnproven adds the tasks that never ran to the suspects, if at least half as many
@@ -131,7 +165,7 @@ func (d *decider) setAside() {
 	}
 	for i := range s.all {
 		x := &s.all[i]
-		x.missing = max(0, p.Want[x.Task]-x.copies)
+		x.missing = max(0, p.Want[x.Task]-int32(len(x.on)))
 		p.Want[x.Task] -= x.missing
 		d.fleet.flags[x.Task] &^= taskSuspect
 	}
@@ -144,30 +178,35 @@ func (d *decider) trySuspects() {
 	if len(d.suspects.all) == 0 {
 		return
 	}
-	places := d.places()
-	d.suspects.tried = make(map[int32]bool)
+	after := d.loadsAfter()
+	places := d.openWorkers(after)
+	for _, w := range d.due {
+		places = append(places, int(w))
+	}
+	places = append(places, slices.Sorted(maps.Keys(d.fallen))...)
+	d.suspects.hang, d.suspects.spare = make(map[int]bool), max(len(places)/3, 1)
+	for _, w := range d.fleet.Workers {
+		if w.Late && d.now.Time.Sub(w.hangs) < d.cfg.Timeout {
+			d.suspects.spare--
+		}
+	}
 	next := 0
 	for i := range d.suspects.all {
 		x := &d.suspects.all[i]
 		missing := x.missing
-		d.startSuspect(x, places, &next)
+		d.startSuspect(x, places, after, &next)
 		if x.missing < missing {
 			// While an instance is missing, its tries show when the task starts again.
 			// A running one is not risked, unless the missing one has no place.
 			continue
 		}
 		for _, from := range x.drainFrom {
-			if x.Pause.active(d.now) || d.problem.MaxMoves == 0 || d.stops(x.Task, from) {
+			if x.Pause.active(d.now) || d.budget() <= 0 || d.stops(x.Task, from) {
 				break
 			}
-			w := d.placeFor(x, from, places, &next)
-			if w == handover.None {
-				break
+			if to := d.placeFor(x, from, places, after, &next); to != handover.None {
+				d.add(x.Task, from, to, ReasonDrain, 0)
 			}
-			d.out.Waiting = slices.DeleteFunc(d.out.Waiting, func(y Waiting) bool {
-				return y.Task == x.Task && y.Worker == from
-			})
-			d.try(x, from, w, ReasonDrain, 0)
 		}
 	}
 }
@@ -178,119 +217,95 @@ func (d *decider) stops(task, worker int32) bool {
 }
 
 // startSuspect starts the missing instances of a suspect if its pause is over.
-func (d *decider) startSuspect(x *suspect, places []int32, next *int) {
+func (d *decider) startSuspect(x *suspect, places, after []int, next *int) {
 	why := ReasonPaused
+	d.out.Missing += int(x.missing)
 	if len(places) == 0 {
 		why = ReasonNoWorker
 	}
 	for !x.Pause.active(d.now) && x.missing > 0 {
-		w := d.placeFor(x, handover.None, places, next)
-		if w == handover.None {
+		to := d.placeFor(x, handover.None, places, after, next)
+		if to == handover.None {
 			if len(places) > 0 && !d.breakers.failing(x.Task) {
 				why = ReasonNoOtherWorker
 			}
 			break
 		}
 		x.missing--
-		d.out.Missing++
 		reason, loser := d.startReason(x.Task)
-		d.try(x, handover.None, w, reason, loser)
+		d.add(x.Task, handover.None, to, reason, loser)
 	}
 	if x.missing > 0 {
-		d.out.Missing += int(x.missing)
 		d.out.Unplaced += int(x.missing)
 		d.out.Waiting = append(d.out.Waiting, Waiting{Task: x.Task, Instances: int(x.missing), Reason: why, Worker: handover.None})
 	}
 }
 
-// try plans one start of a suspect.
-func (d *decider) try(x *suspect, from, to int32, reason Reason, loser uint64) {
-	d.out.Adds++
-	d.out.LowerBound++
-	d.suspects.after[d.index[to]]++
-	d.out.Changes = append(d.out.Changes, Change{
-		Change: handover.Change{Task: x.Task, From: from, To: d.index[to]},
-		Reason: reason, Loser: loser,
-	})
-}
-
-// placeFor returns the worker, by the planner's number, for the next try of a suspect,
-// and marks it as taken. The worker has no copy of the suspect. from is the worker that the
-// suspect leaves, by index in the fleet, or None. placeFor prefers workers that are not
-// quarantined, then those other than the one that failed last, then those on which the suspect
-// failed least.
-func (d *decider) placeFor(x *suspect, from int32, places []int32, next *int) int32 {
-	found, at := handover.None, 0
+// placeFor returns the worker for the next try of a suspect, and counts the copy there. The worker
+// has no copy of the suspect. from is the worker that the suspect leaves, or None. placeFor
+// prefers workers other than the one that failed last, and then those on which the suspect failed
+// least. Quarantined ones that are due for a trial come last, before those that fell.
+func (d *decider) placeFor(x *suspect, from int32, places, after []int, next *int) int32 {
+	found, at := -1, 0
 	var best, failures int
-	for k := 0; k < len(places) && (found == handover.None || best > 0); k++ {
+	hangs := d.breakers.hangs(x.Task)
+	on := slices.DeleteFunc(slices.Clone(x.on), func(w int) bool { return w == int(from) })
+	for k := 0; k < len(places) && (found < 0 || best > 0); k++ {
 		w := places[(*next+k)%len(places)]
-		pair := taskOn{Task: x.Task, Worker: d.fleet.Workers[d.index[w]].Serial}
-		pause, trial, rank := d.breakers.pauseOn(pair), d.problem.States[w] == rebalance.Quarantined, 0
+		pair := taskOn{Task: x.Task, Worker: d.fleet.Workers[w].Serial}
+		pause, rank := d.breakers.pauseOn(pair), 0
 		switch {
-		case d.suspects.on[pair], d.breakers.left[pair].Failures > 0, x.Pause.Failures == 0 && pause.active(d.now),
-			trial && d.suspects.tried[w], !d.admits(x.Task, from, d.index[w]):
+		case w == int(from), hangs && !d.mayHang(w), d.breakers.left[pair].Failures > 0, x.Pause.Failures == 0 && pause.active(d.now),
+			!d.mayStart(x.Task, w, on, after):
 			continue
-		case trial:
+		case !d.fallen[w].IsZero():
+			rank = 4
+		case d.problem.States[d.place[w]] == rebalance.Quarantined:
+			if !slices.Contains(d.due, int32(w)) {
+				continue // it has been tried
+			}
 			rank = 3
 		case pair.Worker == x.Last:
 			rank = 2
 		case d.breakers.failedOn(pair):
 			rank = 1
 		}
-		if found == handover.None || cmp.Or(cmp.Compare(rank, best), cmp.Compare(pause.Failures, failures)) < 0 {
+		if found < 0 || cmp.Or(cmp.Compare(rank, best), cmp.Compare(pause.Failures, failures)) < 0 {
 			found, at, best, failures = w, k, rank, pause.Failures
 		}
 	}
-	if found != handover.None {
-		*next = (*next + at + 1) % len(places)
-		d.suspects.tried[found] = true
-		d.suspects.on[taskOn{Task: x.Task, Worker: d.fleet.Workers[d.index[found]].Serial}] = true
+	if found < 0 {
+		return handover.None
 	}
-	return found
+	if hangs && !d.suspects.hang[found] {
+		d.suspects.hang[found] = true
+		d.suspects.spare--
+	}
+	if best == 3 { // one trial in a term
+		d.due = slices.DeleteFunc(d.due, func(w int32) bool { return w == int32(found) })
+	}
+	*next = (*next + at + 1) % len(places)
+	x.on = append(x.on, found)
+	after[found]++
+	return int32(found)
 }
 
-// admits reports whether the rules let a suspect start on a worker, or move there from another
-// one, by index in the fleet.
-func (d *decider) admits(task, from, worker int32) bool {
-	r := &d.fleet.rules
-	if !r.ruled {
-		return true
-	}
-	if limit := rulesOf(d.fleet.Workers[worker]).MaxTasks; limit > 0 && d.suspects.after[worker] >= int(limit) {
-		return false
-	}
-	if limit, limited := d.expect.zoneCap(task); limited {
-		for i, w := range d.fleet.Workers {
-			if int32(i) != from && r.zoneOf(i) == r.zoneOf(int(worker)) && d.suspects.on[taskOn{Task: task, Worker: w.Serial}] {
-				limit--
-			}
-		}
-		if limit <= 0 {
-			return false
-		}
-	}
-	return r.mayRun(d.expect.classOf(task), int(worker))
+// mayHang reports whether suspects that hang may be tried on a worker, by index, in this term. No term
+// waits for these calls, and they keep few workers busy: one in three, and each for two thirds of
+// the time.
+func (d *decider) mayHang(w int) bool {
+	return d.suspects.hang[w] || d.suspects.spare > 0 && d.now.Time.Sub(d.fleet.Workers[w].hangs) >= d.cfg.Timeout*3/2
 }
 
-// places returns the workers for suspects, by the planner's numbers: first the open ones,
-// in ascending order of their tasks after the plan, then the quarantined ones that may
-// gain a task and get none by the plan.
-func (d *decider) places() (places []int32) {
-	after := d.loadsAfter()
-	d.suspects.after = after
-	gains := make(map[int32]bool)
+// nameRoom names the moves that make room for others on full workers, while suspects need it.
+func (d *decider) nameRoom() {
+	comes := make(map[int32]bool)
 	for i := range d.out.Changes {
-		gains[d.out.Changes[i].To] = true
+		comes[d.out.Changes[i].To] = true
 	}
-	var trials []int32
-	for w, state := range d.problem.States {
-		switch {
-		case state == rebalance.Open:
-			places = append(places, int32(w))
-		case state == rebalance.Quarantined && d.problem.MaxGain[w] > 0 && !gains[d.index[w]]:
-			trials = append(trials, int32(w))
+	for i := range d.out.Changes {
+		if c := &d.out.Changes[i]; c.Reason == ReasonRebalance && comes[c.From] {
+			c.Reason = ReasonRoom
 		}
 	}
-	slices.SortStableFunc(places, func(v, w int32) int { return cmp.Compare(after[d.index[v]], after[d.index[w]]) })
-	return append(places, trials...)
 }

@@ -42,9 +42,6 @@ func (f *Fleet) Write(changes []Change, batches bool) *Writes {
 	slices.SortStableFunc(order, func(i, j int32) int { return cmp.Compare(f.Workers[i].took, f.Workers[j].took) })
 	w.Machine = handover.New(bare, len(f.Workers), order, batches)
 	w.Machine.FirstMoves(f.cfg.FirstMoves)
-	if room, limited := f.roomFor(f.decider.expect, changes); limited {
-		w.Machine.Limit(room)
-	}
 	return w
 }
 
@@ -87,7 +84,7 @@ func (w *Writes) Ended(at int32, write handover.Write, r *Result, now Moment) {
 		if r.Answer != handover.Stopping {
 			w.starts = append(w.starts, startResult{
 				taskOn: taskOn{Task: c.Task, Worker: worker.Serial},
-				Err:    r.Err, TimedOut: r.TimedOut, Back: write.Back, Elsewhere: c.StartFirst && c.From != handover.None,
+				Err:    r.Err, TimedOut: r.TimedOut, Rejected: r.Answer == handover.Refused, Back: write.Back, Elsewhere: c.StartFirst && c.From != handover.None,
 			})
 		}
 	case r.Err == nil:
@@ -118,20 +115,22 @@ func (w *Writes) Learn(deposed bool, now Moment) {
 	for _, worker := range f.Workers {
 		f.settle(worker)
 	}
-	w.limitGains(now.Term + 1)
-	var skipped []int32
+	w.rest(now.Term + 1)
 	var stranded error
 	for i := range w.changes {
 		c := &w.changes[i]
-		if o, _ := w.Machine.Outcome(i); o == handover.OutSkipped && c.To != handover.None {
-			skipped = append(skipped, c.Task)
+		if o, _ := w.Machine.Outcome(i); o == handover.OutDone && c.Reason == ReasonRebalance && f.decider.expect.weight != nil {
+			if f.moved == nil {
+				f.moved = make(map[int32]moved)
+			}
+			f.moved[c.Task] = moved{now.Time, f.Workers[len(f.Workers)-1].Serial}
 		}
 		// Neither the receiver nor the source is known to have started the task.
 		if c.isMove() && w.net[i] < 0 && stranded == nil && !deposed {
 			stranded = w.unable[i]
 		}
 	}
-	f.breakers.learn(now, w.starts, skipped, stranded)
+	f.breakers.learn(now, w.starts, stranded)
 }
 
 // settle applies the acknowledged writes of a term to the worker's tasks in one pass,
@@ -168,34 +167,27 @@ func (f *Fleet) settle(w *Worker) {
 	w.runs = runs
 }
 
-// limitGains limits the tasks that a worker may gain in the next term: to the number that
-// it started in this one, and at least one, if it could not begin all its starts, and to
-// none if several starts failed and none succeeded. Otherwise missing tasks would wait for a
-// slow worker although others have room, and healthy tasks would move to a worker whose
-// starts failed.
-func (w *Writes) limitGains(next uint64) {
-	started, failed := make(map[uint64]int32), make(map[uint64]int32)
+// rest lets workers gain nothing in the next term that could not begin all their starts, or failed
+// several and acknowledged none. Otherwise missing tasks would wait for a slow worker although
+// others have room, and healthy tasks would move to a worker whose starts failed.
+func (w *Writes) rest(next uint64) {
+	failed := make(map[uint64]int)
 	for _, s := range w.starts {
 		if s.Err == nil {
-			started[s.Worker]++
+			failed[s.Worker] -= len(w.starts)
 		} else if !s.Back {
 			failed[s.Worker]++
 		}
 	}
 	for serial, n := range failed {
-		if worker := w.fleet.bySerial(serial); n > 1 && started[serial] == 0 && worker != nil {
-			worker.maxGain, worker.gainIn = 0, next
+		if worker := w.fleet.bySerial(serial); n > 1 && worker != nil {
+			worker.restsIn = next
 		}
 	}
 	for i := range w.changes {
-		c := &w.changes[i]
-		if c.From != handover.None {
-			continue
-		}
 		_, skip := w.Machine.Outcome(i)
-		if skip == handover.WindowClosed || skip == handover.WorkerTimedOut {
-			worker := w.fleet.Workers[c.To]
-			worker.maxGain, worker.gainIn = max(1, started[worker.Serial]), next
+		if c := &w.changes[i]; c.From == handover.None && (skip == handover.WindowClosed || skip == handover.WorkerTimedOut) {
+			w.fleet.Workers[c.To].restsIn = next
 		}
 	}
 }

@@ -25,7 +25,7 @@ var ErrNotFound = state.ErrNotFound
 type Item struct {
 	Name    string // 1 to 1024 arbitrary bytes
 	Content []byte // 0 to MaxContent arbitrary bytes
-	// Settings has Instances of at least 1 when it is returned.
+	// Settings has Instances of at least 1, or -1, when it is returned.
 	Settings orchestrator.TaskSettings
 	// Revision is the version of the content, higher than that of every earlier content
 	// of any task. It must be 0 in Put.

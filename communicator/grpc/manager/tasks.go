@@ -221,8 +221,8 @@ func (m *Manager) Plan(h orchestrator.Hypothesis[communicator.WorkerID, string])
 	return m.orch.Plan(h)
 }
 
-// UpdateWeights sets what one instance of some tasks takes, such as their measured load. It
-// is not stored: after a restart of the manager, call it again. See
+// UpdateWeights replaces what one instance of each task takes by measurement. The weights are
+// not stored: after a restart of the manager, call it again. See
 // [orchestrator.Orchestrator.UpdateWeights].
 func (m *Manager) UpdateWeights(weights map[string]int64) error { return m.orch.UpdateWeights(weights) }
 

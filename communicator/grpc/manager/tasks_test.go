@@ -163,7 +163,7 @@ func TestR1_TasksAreCheckedAtTheBorder(t *testing.T) {
 		{Name: string(make([]byte, 1025))},
 		{Name: "a", Content: make([]byte, MaxContent+1)},
 		{Name: "a", Revision: 1},
-		{Name: "a", Settings: orchestrator.TaskSettings{Instances: -1}},
+		{Name: "a", Settings: orchestrator.TaskSettings{Instances: -2}},
 		{Name: "a", Settings: orchestrator.TaskSettings{Handoff: 3}},
 	} {
 		_, err := m.Put(ctx, bad)

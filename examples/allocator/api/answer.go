@@ -129,7 +129,7 @@ func (a *api) show(out answer, item Item) {
 		Rules
 		Workers []string  `json:"workers"`
 		Waiting []Waiting `json:"waiting,omitempty"`
-	}{Instances: item.Instances, Rules: item.Rules, Workers: a.Cluster.Owners(item.ID)}
+	}{Instances: max(item.Instances, 0), Rules: item.Rules, Workers: a.Cluster.Owners(item.ID)}
 	if missing := item.Instances - len(rest.Workers); missing > 0 {
 		rest.Waiting = a.Cluster.Waiting(item.ID, missing)
 	}

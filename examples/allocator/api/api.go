@@ -37,7 +37,7 @@ const MaxID = 1024
 type Item struct {
 	ID        string
 	Content   []byte
-	Instances int // the number of workers to run the item, at least 1
+	Instances int // the number of workers to run the item, at least 1, or -1 if it is not wanted
 	Rules     Rules
 	// Version changes with the content and the settings, including settings that the
 	// API does not expose. It consists of digits, letters and hyphens, and is not
@@ -55,7 +55,7 @@ type Rules struct {
 // Change describes the change that a Put makes to an item.
 type Change struct {
 	Content   []byte       // nil: unchanged
-	Instances int          // 0: unchanged, or 1 if the item is new
+	Instances int          // 0: unchanged, or 1 if the item is new; -1: the item is not wanted
 	Rules     func(*Rules) // changes some of them; nil: unchanged
 	If        Condition
 }

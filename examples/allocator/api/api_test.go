@@ -88,10 +88,10 @@ func TestWork_IDsMayBeAnyText(t *testing.T) {
 
 func TestWork_PostTakesInstances(t *testing.T) {
 	s := newStage(t, stage{})
-	for query, want := range map[string]int{"": 1, "?instances=3": 3} {
+	for query, want := range map[string]int{"": 1, "?instances=3": 3, "?instances=0": -1} {
 		_, body := s.ask(t, "POST", "/work"+query, "")
 		posted := decode[item](t, body)
-		require.Equal(t, want, posted.Instances)
+		require.Equal(t, max(want, 0), posted.Instances)
 		require.Equal(t, want, s.tasks.items[posted.ID].Instances)
 	}
 }
@@ -109,6 +109,8 @@ func TestWork_PutChangesWhatItNames(t *testing.T) {
 		{"", "three", 3, "three"},
 		{"?instances=2", "", 2, "three"},
 		{"?instances=1", "four", 1, "four"},
+		{"?instances=0", "", 0, "four"},
+		{"", "five", 0, "five"},
 	} {
 		_, body := s.ask(t, "PUT", "/work/a"+step.query, step.body)
 		put := decode[item](t, body)

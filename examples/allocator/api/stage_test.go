@@ -288,7 +288,7 @@ var stories = []struct {
 		{method: "PATCH", target: "/work", status: 405},
 		{method: "POST", target: "/work?instances=3", body: "new", status: 201},
 		{method: "POST", target: "/work", status: 201},
-		{method: "POST", target: "/work?instances=0", status: 400},
+		{method: "POST", target: "/work?instances=-1", status: 400},
 		{method: "POST", target: "/work?requires=gpu,!spot&max_per_zone=1&weight=5", status: 201},
 		{method: "POST", target: "/work?requires=gpu,,spot", status: 400},
 		{method: "PUT", target: "/work/a1?weight=-1", status: 400},

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -111,7 +112,7 @@ func (a *api) postWork(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer free()
-	item := Item{ID: strings.ToLower(rand.Text()), Content: content, Instances: max(set.Instances, 1)}
+	item := Item{ID: strings.ToLower(rand.Text()), Content: content, Instances: cmp.Or(set.Instances, 1)}
 	if set.Rules != nil {
 		set.Rules(&item.Rules)
 	}
@@ -190,7 +191,7 @@ func (a *api) stored(w http.ResponseWriter, r *http.Request, item Item, created 
 	out.item(item, struct {
 		Instances int `json:"instances"`
 		Rules
-	}{item.Instances, item.Rules})
+	}{max(item.Instances, 0), item.Rules})
 	out.text("\n")
 	a.end(r, out)
 }
@@ -202,10 +203,11 @@ func (a *api) settings(w http.ResponseWriter, r *http.Request) (c Change, ok boo
 	if text := query.Get("instances"); query.Has("instances") {
 		var err error
 		c.Instances, err = strconv.Atoi(text)
-		if err != nil || c.Instances < 1 || c.Instances > maxInstances {
-			a.problem(w, r, http.StatusBadRequest, fmt.Sprintf("instances=%q: must be a number from 1 to %d", text, maxInstances))
+		if err != nil || c.Instances < 0 || c.Instances > maxInstances {
+			a.problem(w, r, http.StatusBadRequest, fmt.Sprintf("instances=%q: must be a number from 0 to %d", text, maxInstances))
 			return Change{}, false
 		}
+		c.Instances = cmp.Or(c.Instances, -1)
 	}
 	rules, err := rulesOf(query)
 	if err != nil {

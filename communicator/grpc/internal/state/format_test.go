@@ -72,7 +72,7 @@ func TestR2_WhatCannotBeReadIsAnError(t *testing.T) {
 		{"task/", "{}\n"},
 		{"task/x", `{"revision":1,"instances":1}`},
 		{"task/x", "{\n"},
-		{"task/x", `{"revision":1,"instances":-1}` + "\n"},
+		{"task/x", `{"revision":1,"instances":-2}` + "\n"},
 		{"task/x", `{"revision":1,"instances":1,"handoff":3}` + "\n"},
 		{"done/x", "{"},
 		{"done/x", `{"revision":1,"content":"abc"}`},
