@@ -142,6 +142,10 @@ func (l *loop) updateWorkers(c *communicator, o *orchestrator.Orchestrator[Worke
 			if settings.Check() != nil || missing {
 				settings = orchestrator.WorkerSettings{}
 			}
+			hosted := settings // each process of the name has another ID
+			if hosted.Host = cmp.Or(settings.Host, s.member.Name); hosted.Check() == nil {
+				settings = hosted
+			}
 			if missing || s.member.Role.works() {
 				workers = append(workers, orchestrator.NewWorker(WorkerID{s.member.Name, id}, s.member.Draining && !missing, settings))
 			}
@@ -199,7 +203,7 @@ func (l *loop) updateTasks(now time.Time) {
 func expect(goal map[string]Task) []orchestrator.Task[string] {
 	expected := make([]orchestrator.Task[string], 0, len(goal))
 	for _, name := range slices.Sorted(maps.Keys(goal)) {
-		if t := goal[name]; t.Instances >= 0 && t.problem() == "" {
+		if t := goal[name]; t.problem() == "" {
 			expected = append(expected, orchestrator.NewTask(name, t.settings()))
 		}
 	}

@@ -111,7 +111,8 @@ func (s *settings) exit(tasks []string) {
 }
 
 // WithName sets the name of the replica in logs and in the Status of others. It need not
-// be unique. The default is the host name. It has 1 to 1024 bytes.
+// be unique. The default is the host name. It has 1 to 1024 bytes. Replicas of one name count as
+// one if they fall again and again ([orchestrator.PauseFallen]), unless WithSettings has a Host.
 func WithName(name string) Option { return func(s *settings) { s.self.Name = name } }
 
 // WithService sets the name of the service. A replica refuses to join a table in which a

@@ -288,17 +288,13 @@ func (l *list) check(answer []Task) map[string]Task {
 
 // problem returns why a row cannot be a task, or "".
 func (t *Task) problem() string {
-	settings := t.settings()
-	settings.Instances = max(t.Instances, 0)
 	switch {
 	case t.Name == "":
 		return "it has no name"
 	case len(t.Name) > maxText:
 		return fmt.Sprintf("its name has %d bytes: at most %d", len(t.Name), maxText)
-	case t.Instances < -1:
-		return fmt.Sprintf("instances is %d: must be at least -1", t.Instances)
 	}
-	if err := settings.Check(); err != nil {
+	if err := t.settings().Check(); err != nil {
 		return err.Error()
 	}
 	return ""
@@ -312,5 +308,5 @@ func (t *Task) settings() orchestrator.TaskSettings {
 }
 
 func sameTask(a, b Task) bool {
-	return a.Input == b.Input && a.Generation == b.Generation && (a.Instances < 0) == (b.Instances < 0) && a.settings().Equal(b.settings())
+	return a.Input == b.Input && a.Generation == b.Generation && a.settings().Equal(b.settings())
 }

@@ -56,6 +56,29 @@ func TestRb_ASourceThatForgets(t *testing.T) {
 	})
 }
 
+// R-e: one of three replicas dies 6 s after each start, and starts again a second later, or when
+// its lease is over. It loses at most its first two shares. Once it stays it gets its share.
+func TestRe_AReplicaThatDiesAgainAndAgain(t *testing.T) {
+	for _, away := range []time.Duration{time.Second, lease + lease/2} {
+		bubble(t, func(t *testing.T, f *fleet) {
+			f.settle(3, 30)
+			dies, lost := "r0", 0
+			if f.leader().name == dies {
+				dies = "r1" // what a leader knows of falls ends with it
+			}
+			for range 6 {
+				lost += f.loads()[dies]
+				f.kill(dies)
+				time.Sleep(away)
+				f.join(dies)
+				time.Sleep(6 * time.Second)
+			}
+			require.LessOrEqual(t, lost, 2*10, "away for %v", away)
+			f.within(10*time.Minute, "it has its share", func() bool { return f.allRun() && f.even() })
+		})
+	}
+}
+
 // A task that ignores its context, and SIGTERM: the task is named, and the last resort is
 // called at the end of the lease.
 func TestRj_ATaskThatIgnoresItsContext(t *testing.T) {
