@@ -35,6 +35,9 @@ func filled(t reflect.Type) reflect.Value {
 	case *error:
 		*known = errors.New("x")
 		return v
+	case *orchestrator.PauseKind: // one that has a worker and a task
+		*known = orchestrator.PauseStart
+		return v
 	case *orchestrator.ChangeKind: // the one that has all workers
 		*known = orchestrator.ChangeKind{Op: orchestrator.Move, Reason: orchestrator.ReasonLost}
 		return v

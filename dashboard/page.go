@@ -266,7 +266,7 @@ func (v *view[W, T]) lastTerms() []api.TermRow {
 		if len(rows) == timelineTerms {
 			break
 		}
-		rows = append(rows, api.TermRow{Stats: t.Stats, Quiet: quiet.Terms})
+		rows = append(rows, termRow(t, quiet))
 	}
 	return rows
 }

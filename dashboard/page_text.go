@@ -25,6 +25,7 @@ import (
 func pageFuncs() template.FuncMap {
 	return template.FuncMap{
 		"ago": agoOf, "because": reasonOf, "changes": changesOf, "clock": utc, "condition": conditionOf, "count": grouped, "decimal": decimal,
+		"fell": fell, "held": api.HeldText,
 		"isLink": isLink, "item": itemOf, "linked": linked, "list": listOf, "merge": mergeQuery, "minus": minus, "name": firstName,
 		"names": namesOf, "percent": percent, "placed": isPlaced, "placement": placementOf, "plural": plural, "urgency": urgency, "stamp": stamp, "states": statesOf,
 		"refused": refused, "remarks": remarksOf, "remarksBesides": remarksBesides, "repeats": repeats, "rules": rulesOf, "sum": sum, "text": textOf, "took": took, "twins": twinsOf, "unlimited": unlimited, "waits": waits,
@@ -248,6 +249,9 @@ func remarksOf(row api.TermRow) remarks {
 	if s.Deferred > 0 {
 		parts = append(parts, plural(s.Deferred, "move")+" deferred")
 	}
+	if s.MovesHeld > 0 {
+		parts = append(parts, api.HeldText(s.MovesHeld, row.Holds, s.Start.Local()))
+	}
 	if row.Quiet > 0 {
 		parts = append(parts, "then "+plural(row.Quiet, "quiet term"))
 	}
@@ -309,10 +313,13 @@ func tone(w api.Worker) string {
 	return "answering"
 }
 
+// fell returns what follows from the falls of a worker.
+func fell(p *api.Pause, now time.Time) string { return api.FellText(errText(p.Err), p.Ends, now) }
+
 // reasonOf returns why a worker has a task or not, as a sentence without its end. changes are
 // the last ones of the task, the newest first: if the worker keeps the task, one of them may
 // have brought it.
-func reasonOf(r api.WorkerReason, changes []api.RepeatedChange) string {
+func reasonOf(r api.WorkerReason, changes []api.RepeatedChange, now time.Time) string {
 	text := cmp.Or(whyNotHere[r.Reason], string(r.Reason))
 	if r.Has {
 		text = cmp.Or(whyHere[r.Reason], string(r.Reason))
@@ -331,6 +338,9 @@ func reasonOf(r api.WorkerReason, changes []api.RepeatedChange) string {
 	if r.Until > 0 {
 		text += "; tried again in term " + grouped(r.Until)
 	}
+	if !r.Ends.IsZero() {
+		text = "the worker " + api.FellText(r.Failure, r.Ends, now)
+	}
 	return text
 }
 
@@ -345,6 +355,7 @@ var (
 		orchestrator.ReasonVanished:      "started here, because it vanished from its worker",
 		orchestrator.ReasonRebalance:     "moved here for an even spread",
 		orchestrator.ReasonDrain:         "moved here from a draining worker",
+		orchestrator.ReasonRoom:          "moved here, because it makes room for another one",
 		orchestrator.ReasonHeld:          "the worker does not answer, and may still run it",
 		orchestrator.ReasonUnexpected:    "it is not expected, and its stop has not ended",
 		orchestrator.ReasonSurplus:       "it is one too many, and its stop has not ended",
@@ -376,6 +387,7 @@ var (
 		orchestrator.ReasonUnexpected:    "the task is not expected",
 		orchestrator.ReasonSurplus:       "stopped here, because it was one too many",
 		orchestrator.ReasonRebalance:     "moved away for an even spread",
+		orchestrator.ReasonRoom:          "moved away, because it makes room for another one",
 		orchestrator.ReasonFailed:        "the start failed",
 		orchestrator.ReasonSkipped:       "the term ended before it could start it",
 		orchestrator.ReasonNoWorker:      "no worker is open to new tasks",
@@ -393,7 +405,6 @@ var (
 		orchestrator.ReasonNoOtherWorker: "every worker that could take one already runs the task",
 		orchestrator.ReasonPaused:        "the workers that could take it failed to start it, or its stop failed",
 		orchestrator.ReasonPinned:        "pinned by a draining worker",
-		orchestrator.ReasonLate:          "its worker answered too late for the term",
 		orchestrator.ReasonSkipped:       "the term ended before the start",
 		orchestrator.ReasonFailed:        "the start failed",
 		orchestrator.ReasonObserved:      "the leader starts it, or has the reason why not",

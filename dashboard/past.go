@@ -54,7 +54,7 @@ func repeated(rows []history.Repeated) []api.RepeatedChange {
 func (v *view[W, T]) changeList(q *query) (api.Changes, *api.Error) {
 	filter := history.Filter{
 		Task: q.optional("task"), Worker: q.optional("worker"),
-		Reason: orchestrator.Reason(q.oneOf("reason", "missing", "lost", "vanished", "unexpected", "surplus", "rebalance", "drain", "requires", "zone", "limit")),
+		Reason: orchestrator.Reason(q.oneOf("reason", "missing", "lost", "vanished", "unexpected", "surplus", "rebalance", "drain", "requires", "zone", "limit", "room")),
 		Outcome: orchestrator.Outcome(q.oneOf("outcome",
 			"planned", "dry", "done", "failed", "returned", "unknown", "stopping", "skipped")),
 	}
@@ -116,7 +116,7 @@ func (v *view[W, T]) termList(q *query) (api.Terms, *api.Error) {
 		if more = len(out.Terms) == limit; more {
 			break
 		}
-		out.Terms = append(out.Terms, api.TermRow{Stats: t.Stats, Quiet: quiet.Terms})
+		out.Terms = append(out.Terms, termRow(t, quiet))
 	}
 	n := fit(out.Terms, q.bytes)
 	more = more || n < len(out.Terms)
@@ -142,12 +142,17 @@ func (v *view[W, T]) term(q *query) (api.TermDetail, *api.Error) {
 			"The history does not have this term: it did nothing, or it is too old, or another leader ran it.")
 	}
 	out := api.TermDetail{
-		Header: v.header(), TermRow: api.TermRow{Stats: t.Stats, Quiet: quiet.Terms},
+		Header: v.header(), TermRow: termRow(t, quiet),
 		ChangesTotal: len(t.Changes) + t.ChangesMore, EventsTotal: len(t.Events) + t.EventsMore,
 	}
 	out.Changes = append([]api.Change{}, t.Changes[:min(limit, fit(t.Changes, q.bytes/2))]...)
 	out.Events = append([]api.WorkerEvent{}, t.Events[:min(limit, fit(t.Events, q.bytes/4))]...)
 	return out, nil
+}
+
+// termRow returns a term of the history as a row.
+func termRow(t *history.Term, followed history.Quiet) api.TermRow {
+	return api.TermRow{Stats: t.Stats, Quiet: followed.Terms, Holds: t.Holds[:min(len(t.Holds), mostNames)]}
 }
 
 // load returns a worker's number of tasks over the terms.

@@ -474,8 +474,6 @@ func (c *causes[W, T]) unplaced(from *cause[T], workers, tasks string) string {
 		if len(c.table.states) == 0 {
 			return fmt.Sprintf("%s %s no place: there are no workers.", what, has)
 		}
-	case orchestrator.ReasonLate:
-		return fmt.Sprintf("%s %s no place yet: the answer of %s came too late for the term.", what, has, workers)
 	case orchestrator.ReasonObserved:
 		return fmt.Sprintf("%s %s missing. The leader starts %s, or has the reason why not.", what, pick(from.instances, "is", "are"), pick(from.instances, "it", "them"))
 	case orchestrator.ReasonSkipped:

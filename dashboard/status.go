@@ -19,6 +19,7 @@ func (v *view[W, T]) status() api.Status {
 	out := api.Status{
 		Header: v.header(), Title: v.h.title, Progress: v.progress(),
 		Workers: v.plan.Stats.Workers, Instances: v.plan.Stats.Instances,
+		Holds: someHolds(v.plan.Holds), MovesHeld: v.plan.Stats.MovesHeld,
 	}
 	out.Changes, _ = v.changesOf(history.Filter{}, lastChanges, mostBytes/3)
 	problems := v.causes()
@@ -85,7 +86,7 @@ func (v *view[W, T]) summary(problems int) string {
 		return "There are no tasks."
 	case workers.Draining > 0:
 		return fmt.Sprintf("%s. %s.", allRun(in.Wanted), v.draining())
-	case v.plan.Stats.Spread > 1:
+	case v.plan.Stats.Spread > 1, v.plan.Stats.MovesHeld > 0:
 		return allRun(in.Wanted) + "."
 	}
 	return allRun(in.Wanted) + ", evenly."

@@ -239,6 +239,7 @@ func (v *view[W, T]) task(q *query) (api.TaskDetail, *api.Error) {
 	q.bytes /= 2
 	p := newPart[int](q)
 	explanation, _ := v.snapshot.Explain(task.Name)
+	out.Holds = someHolds(explanation.Holds)
 	table := v.workers()
 	for i := range explanation.Workers {
 		k := key{text: table.rows[i].Name.Name, nth: max(table.rows[i].Nth, 1)}
@@ -251,7 +252,8 @@ func (v *view[W, T]) task(q *query) (api.TaskDetail, *api.Error) {
 	for _, selected := range p.selected() {
 		why := &explanation.Workers[selected.row]
 		reasons = append(reasons, api.WorkerReason{
-			Worker: selected.name(), Has: why.Has, Reason: why.Reason, Until: why.Until, Failure: printable(why.Failure), Label: why.Label,
+			Worker: selected.name(), Has: why.Has, Reason: why.Reason, Until: why.Until, Ends: why.Ends,
+			Failure: printable(why.Failure), Label: why.Label,
 		})
 	}
 	out.Reasons, out.ReasonsPage = page(p, p.matching, reasons)

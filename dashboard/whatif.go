@@ -144,7 +144,16 @@ func (v *view[W, T]) planned(p *orchestrator.Plan[W, T], limit, bytes int) api.W
 	to.Changes = someText(p.Changes, limit, bytes/4, history.ChangeText)
 	to.Waiting = someText(p.Waiting, limit, bytes/4, history.WaitingText)
 	to.Paused = someText(p.Paused, limit, bytes/4, history.PauseText)
+	to.Holds = someHolds(p.Holds)
+	if held := api.HeldText(p.Stats.MovesHeld, to.Holds, out.Now); held != "" {
+		out.Verdict += " " + held + "."
+	}
 	return out
+}
+
+// someHolds returns the first holds with printable text.
+func someHolds(all []orchestrator.Hold) []orchestrator.Hold {
+	return someText(all, mostNames, mostBytes, history.HoldText)
 }
 
 // someText returns the first of some values with text for names: at most limit, and as many as

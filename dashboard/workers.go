@@ -27,10 +27,10 @@ func (v *termView[W, T]) makeWorkers() *workerTable[W, T] {
 	if v.snapshot == nil {
 		return t
 	}
-	quarantines := make(map[W]*api.Pause)
+	pauses := map[orchestrator.PauseKind]map[W]*api.Pause{orchestrator.PauseWorker: {}, orchestrator.PauseFallen: {}}
 	for i := range v.plan.Paused {
-		if p := &v.plan.Paused[i]; p.Kind == orchestrator.PauseWorker {
-			quarantines[p.Worker] = new(history.PauseText(p))
+		if p := &v.plan.Paused[i]; pauses[p.Kind] != nil {
+			pauses[p.Kind][p.Worker] = new(history.PauseText(p))
 		}
 	}
 	t.states = slices.AppendSeq(make([]orchestrator.WorkerState[W, T], 0, n), v.snapshot.Workers())
@@ -44,7 +44,8 @@ func (v *termView[W, T]) makeWorkers() *workerTable[W, T] {
 		t.rows[i] = api.Worker{
 			Name:  key{text: text, nth: len(t.byText[text])}.name(),
 			State: state.State, Late: v.plan.Workers[i].Late, Draining: state.Draining, Quarantined: state.Quarantined,
-			Stuck: errors.Is(state.Err, orchestrator.ErrStuck), Quarantine: quarantines[state.Name], Since: state.Since, SinceTerm: state.SinceTerm, Err: errText(state.Err),
+			Stuck: errors.Is(state.Err, orchestrator.ErrStuck), Quarantine: pauses[orchestrator.PauseWorker][state.Name],
+			Fallen: pauses[orchestrator.PauseFallen][state.Name], Since: state.Since, SinceTerm: state.SinceTerm, Err: errText(state.Err),
 			LastAnswer: state.LastAnswer, ListTook: state.ListTook, Tasks: len(state.Tasks), Settings: state.Settings, Weight: state.Weight, Level: state.Level,
 		}
 	}

@@ -53,7 +53,7 @@ func header() string {
 func (l *line) weight() int {
 	n := 1 + len(l.Workers)
 	if l.Term != nil {
-		n += l.Term.kept() + len(l.Term.Waiting) + len(l.Term.Paused)
+		n += l.Term.kept() + len(l.Term.Waiting) + len(l.Term.Paused) + len(l.Term.Holds)
 	}
 	return n
 }

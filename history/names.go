@@ -56,14 +56,19 @@ func WaitingText[W, T comparable](w *orchestrator.Waiting[W, T]) Waiting {
 
 // PauseText returns a pause with text for names and errors.
 func PauseText[W, T comparable](p *orchestrator.Pause[W, T]) Pause {
-	out := Pause{Kind: p.Kind, Until: p.Until, Failures: p.Failures, Err: errorOf(p.Err)}
+	out := Pause{Kind: p.Kind, Until: p.Until, Ends: plain(p.Ends), Failures: p.Failures, Err: errorOf(p.Err)}
 	if p.Kind != orchestrator.PauseMoves {
 		out.Worker = NameText(p.Worker)
-		if p.Kind != orchestrator.PauseWorker {
+		if p.Kind != orchestrator.PauseWorker && p.Kind != orchestrator.PauseFallen {
 			out.Task = NameText(p.Task)
 		}
 	}
 	return out
+}
+
+// HoldText returns a hold with printable text, and with its time in UTC.
+func HoldText(h *orchestrator.Hold) orchestrator.Hold {
+	return orchestrator.Hold{Why: Printable(h.Why), Until: plain(h.Until)}
 }
 
 // errorOf returns an error that is only printable text, or nil.

@@ -2,6 +2,7 @@ package history
 
 import (
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/f8949c05/orchestrator"
@@ -212,9 +213,16 @@ func (r *recorder[W, T]) isQuiet(p *orchestrator.Plan[W, T]) bool {
 		return false
 	}
 	is, was := &p.Stats, &r.before.Stats
-	return is.Workers == was.Workers && is.Instances == was.Instances && is.Deferred == was.Deferred && is.EvictionsHeld == was.EvictionsHeld &&
+	return is.Workers == was.Workers && is.Instances == was.Instances && is.Deferred == was.Deferred && is.MovesHeld == was.MovesHeld &&
+		is.EvictionsHeld == was.EvictionsHeld && slices.EqualFunc(p.Holds[:min(len(p.Holds), keptList)], r.before.Holds, sameHold) &&
 		is.MassLoss == was.MassLoss && is.Cut == was.Cut && (is.Err == nil) == (was.Err == nil) &&
 		maps.Equal(r.waiting, r.before.WaitingInstances) && maps.Equal(r.paused, r.before.PausedKinds)
+}
+
+// sameHold reports whether a hold is one that was recorded.
+func sameHold(is, was orchestrator.Hold) bool {
+	is = HoldText(&is)
+	return is.Why == was.Why && is.Until.Equal(was.Until)
 }
 
 // term returns the term with text for names.
@@ -230,6 +238,7 @@ func (r *recorder[W, T]) term(p *orchestrator.Plan[W, T]) *Term {
 	t.Changes, t.ChangesMore = convert(p.Changes, keptChanges, ChangeText)
 	t.Waiting, t.WaitingMore = convert(p.Waiting, keptList, WaitingText)
 	t.Paused, t.PausedMore = convert(p.Paused, keptList, PauseText)
+	t.Holds, _ = convert(p.Holds, keptList, HoldText)
 	return t
 }
 

@@ -53,6 +53,46 @@ func TestD3_ReadersAndTerms(t *testing.T) {
 	})
 }
 
+// A term in which the moves that wait, or why they wait, differ from the term before is recorded,
+// and so is the pause of a worker that fell, without a task.
+func TestRecord_HoldsAndFalls(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	inBubble(t, logged(path), workers[:2], tasks[:4], func(t *testing.T, f *fleet) {
+		f.terms(3)
+		recorded := func() int { return f.ring.View().Counts().Terms }
+		n, until := recorded(), time.Now().Add(time.Hour)
+		for i, why := range []string{"deploy\n", "backup"} {
+			f.Hold(until, why)
+			f.terms(3)
+			require.Equal(t, n+i+1, recorded(), "the others are quiet")
+		}
+		f.Start("w9")
+		require.NoError(t, f.AddWorker("w9"))
+		for range 2 {
+			f.terms(2)
+			f.RemoveWorker("w1")
+			f.terms(1)
+			require.NoError(t, f.AddWorker("w1"))
+		}
+		f.terms(2)
+		require.NoError(t, f.ring.Close())
+		replayed, err := history.Open(path)
+		require.NoError(t, err)
+		for _, v := range []*history.View{f.ring.View(), replayed.View()} {
+			for term := range v.Terms(orchestrator.Term{}) {
+				require.Equal(t, []orchestrator.Hold{{Why: "backup", Until: until.UTC()}, {Why: `deploy\u000a`, Until: until.UTC()}}, term.Holds)
+				require.Equal(t, f.LastPlan().Stats.MovesHeld, term.Stats.MovesHeld)
+				require.Len(t, term.Paused, 1)
+				fallen := f.LastPlan().Paused[0]
+				require.Equal(t, history.Pause{
+					Kind: orchestrator.PauseFallen, Worker: "w1", Ends: fallen.Ends.UTC(), Failures: 2, Err: errors.New("fell 2 times in ten minutes"),
+				}, term.Paused[0])
+				break
+			}
+		}
+	})
+}
+
 // TestRecord_Leaders records one leader after another. The second finds a worker missing and
 // another one new.
 func TestRecord_Leaders(t *testing.T) {

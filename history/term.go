@@ -36,6 +36,8 @@ type Term struct {
 	Paused      []Pause                        `json:"paused,omitempty"`
 	PausedMore  int                            `json:"paused_more,omitempty"`
 	PausedKinds map[orchestrator.PauseKind]int `json:"paused_kinds,omitempty"`
+	// Holds has the first hundred of those of the plan.
+	Holds []orchestrator.Hold `json:"holds,omitempty"`
 	// Quiet are the terms between the recorded one before and this one.
 	Quiet Quiet `json:"quiet_before,omitzero"`
 
@@ -88,6 +90,6 @@ func (t *Term) stripped() *Term {
 	c.Changes, c.ChangesMore = nil, c.ChangesMore+len(c.Changes)
 	c.Events, c.EventsMore = nil, c.EventsMore+len(c.Events)
 	c.Waiting, c.WaitingMore = nil, c.WaitingMore+len(c.Waiting)
-	c.Paused, c.PausedMore = nil, c.PausedMore+len(c.Paused)
+	c.Paused, c.PausedMore, c.Holds = nil, c.PausedMore+len(c.Paused), nil
 	return &c
 }

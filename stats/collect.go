@@ -13,10 +13,11 @@ import (
 type descs struct {
 	all []*prometheus.Desc
 
-	terms, phases, changes, outcomes, excess                            *prometheus.Desc
-	calls, durations                                                    *prometheus.Desc
-	workers, draining, late, quarantined, stuck, instances, spread      *prometheus.Desc
-	deferred, evictionsHeld, massLoss, lastEnd, lastTook, epoch, number *prometheus.Desc
+	terms, phases, changes, outcomes, excess                       *prometheus.Desc
+	calls, durations                                               *prometheus.Desc
+	workers, draining, late, quarantined, stuck, instances, spread *prometheus.Desc
+	deferred, movesHeld, evictionsHeld, massLoss                   *prometheus.Desc
+	lastEnd, lastTook, epoch, number                               *prometheus.Desc
 }
 
 func newDescs(constLabels prometheus.Labels) descs {
@@ -42,6 +43,7 @@ func newDescs(constLabels prometheus.Labels) descs {
 	d.instances = desc("instances", "Instances of tasks in the last term, by state; the states overlap.", "state")
 	d.spread = desc("load_spread", "Difference between the most and the fewest tasks on workers that can get tasks, after the last term.")
 	d.deferred = desc("deferred_moves", "Moves that the last term left to later terms.")
+	d.movesHeld = desc("held_moves", "Moves for an even spread that wait, such as for a silent worker.")
 	d.evictionsHeld = desc("held_evictions", "Instances that stay where labels forbid it, because changed labels would evict too many at once.")
 	d.massLoss = desc("mass_loss", "Whether no silent worker is declared lost because too many are silent.")
 	d.lastEnd = desc("last_term_timestamp_seconds", "When the last term ended, in seconds since the Unix epoch.")
@@ -125,6 +127,7 @@ func (d *descs) gauges(term *orchestrator.TermStats) []prometheus.Metric {
 
 	gauge(d.spread, float64(term.Spread))
 	gauge(d.deferred, float64(term.Deferred))
+	gauge(d.movesHeld, float64(term.MovesHeld))
 	gauge(d.evictionsHeld, float64(term.EvictionsHeld))
 	gauge(d.massLoss, indicator(term.MassLoss))
 	gauge(d.lastEnd, float64(term.Start.Add(term.Total).UnixNano())/float64(time.Second))

@@ -36,6 +36,7 @@ func busy() orchestrator.TermStats {
 			{Op: orchestrator.Move, Reason: orchestrator.ReasonRebalance}: 9,
 		},
 		Deferred:      11,
+		MovesHeld:     17,
 		EvictionsHeld: 16,
 		Adds:          15,
 		LowerBound:    13,
@@ -170,6 +171,9 @@ orchestrator_load_spread 1
 # HELP orchestrator_deferred_moves Moves that the last term left to later terms.
 # TYPE orchestrator_deferred_moves gauge
 orchestrator_deferred_moves 11
+# HELP orchestrator_held_moves Moves for an even spread that wait, such as for a silent worker.
+# TYPE orchestrator_held_moves gauge
+orchestrator_held_moves 17
 # HELP orchestrator_held_evictions Instances that stay where labels forbid it, because changed labels would evict too many at once.
 # TYPE orchestrator_held_evictions gauge
 orchestrator_held_evictions 16
@@ -224,7 +228,7 @@ func TestBeforeTheFirstTermCountersAreZeroAndGaugesAbsent(t *testing.T) {
 	before := testutil.CollectAndCount(c)
 	c.Observe(busy())
 	c.Observe(busy())
-	gauges := 3 + 8 + 11
+	gauges := 3 + 8 + 12
 	require.Equal(t, before+gauges, testutil.CollectAndCount(c), "a term added a series to a counter or a histogram")
 }
 

@@ -30,6 +30,8 @@
 //	orchestrator_instances{state}                gauge      see below
 //	orchestrator_load_spread                     gauge      most minus fewest tasks on workers that can get tasks
 //	orchestrator_deferred_moves                  gauge      moves left to later terms
+//	orchestrator_held_moves                      gauge      moves for an even spread that wait: for a silent worker,
+//	                                                        a Hold, or weights that are not known yet
 //	orchestrator_held_evictions                  gauge      instances that stay where labels forbid it, because
 //	                                                        changed labels would evict too many at once
 //	orchestrator_mass_loss                       gauge      1 while too many workers are silent to declare one lost
@@ -48,7 +50,7 @@
 // although their task is not expected. Duplicate counts how often a worker listed a
 // task again.
 //
-// Moves have the reasons rebalance, drain, and, for evictions by a rule of placement,
+// Moves have the reasons rebalance, drain, room, and, for evictions by a rule of placement,
 // requires, zone and limit.
 //
 // # Alerts

@@ -181,6 +181,37 @@ func TestP12_GoldenPlacement(t *testing.T) {
 	})
 }
 
+// Moves that a person holds, and a worker that fell again and again.
+func TestT16_GoldenCalm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		f := n.newFleet(newCluster(t), "127.0.0.1:1", 7)
+		f.Start("w1", "w2", "w3", "w4")
+		require.NoError(t, f.UpdateWorkers([]orchestrator.Worker[string]{{Name: "w1"}, {Name: "w2"}, {Name: "w3"}}))
+		for i := range 12 {
+			require.NoError(t, f.AddTask(fmt.Sprintf("tenant-%02d", i)))
+		}
+		f.terms(1)
+		for range 3 {
+			f.Kill("w1")
+			f.RemoveWorker("w1")
+			f.terms(1)
+			f.Start("w1")
+			require.NoError(t, f.AddWorker("w1"))
+			f.terms(1)
+		}
+		f.Hold(time.Now().Add(30*time.Hour), "deploy of 1.4\x1b")
+		require.NoError(t, f.AddWorker("w4"))
+		f.terms(1)
+		for _, line := range []string{"status", "status -check", "workers", "worker w1", "why tenant-01", "terms -limit 2", "what-if -add w9"} {
+			n.golden("calm "+line, n.run("http://127.0.0.1:1", strings.Fields(line)...))
+		}
+		for _, line := range []string{"workers", "terms -limit 2"} {
+			n.golden("calm replay "+line, n.run("", append([]string{"replay", f.history}, strings.Fields(line)...)...))
+		}
+	})
+}
+
 func TestD24_Watch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)

@@ -65,7 +65,7 @@ func (p *past) get(query url.Values, answer any) error {
 		*a = api.Terms{Header: p.header()}
 		var rows []api.TermRow
 		for t, quiet := range p.Terms(orchestrator.Term{}) {
-			rows = append(rows, api.TermRow{Stats: t.Stats, Quiet: quiet.Terms})
+			rows = append(rows, api.TermRow{Stats: t.Stats, Quiet: quiet.Terms, Holds: t.Holds})
 		}
 		a.Terms, a.Page = part(rows, len(rows), limit)
 	case *api.Changes:
@@ -175,10 +175,10 @@ func (p *past) workers(query url.Values, limit int) ([]api.Worker, api.Page) {
 			}
 		}
 	}
-	quarantines := make(map[string]*api.Pause)
+	pauses := map[orchestrator.PauseKind]map[string]*api.Pause{orchestrator.PauseWorker: {}, orchestrator.PauseFallen: {}}
 	for _, pause := range p.last().Paused {
-		if pause.Kind == orchestrator.PauseWorker {
-			quarantines[pause.Worker] = &pause
+		if of := pauses[pause.Kind]; of != nil {
+			of[pause.Worker] = &pause
 		}
 	}
 	var rows []api.Worker
@@ -186,7 +186,7 @@ func (p *past) workers(query url.Values, limit int) ([]api.Worker, api.Page) {
 	for _, w := range all {
 		row := entered[w.Name]
 		row.Name.Name, row.State, row.Draining, row.Quarantined, row.Tasks = w.Name, w.State, w.Draining, w.Quarantined, w.Tasks
-		row.Quarantine = quarantines[w.Name]
+		row.Quarantine, row.Fallen = pauses[orchestrator.PauseWorker][w.Name], pauses[orchestrator.PauseFallen][w.Name]
 		state := query.Get("state")
 		if (state == "" || slices.Contains(strings.Split(stateText(&row), ", "), state)) && strings.Contains(w.Name, query.Get("q")) {
 			rows = append(rows, row)

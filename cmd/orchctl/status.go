@@ -57,7 +57,7 @@ func (s *session) statusText(a *api.Status) string {
 	if p := a.Progress; p != nil {
 		fmt.Fprintf(&b, "a term is under way: %s\n", progressText(p, a.Now))
 	}
-	fmt.Fprintf(&b, "%s\n\n", api.Printable(a.Summary))
+	fmt.Fprintf(&b, "%s\n%s\n", api.Printable(a.Summary), s.heldText(a.MovesHeld, a.Holds, a.Now))
 
 	var rows [][]string
 	for _, p := range a.Problems {
@@ -73,6 +73,16 @@ func (s *session) statusText(a *api.Status) string {
 	b.WriteString(s.figures("instances", []string{"wanted", "running", "held", "missing", "no place"}, i.Wanted, i.Running, i.Held, i.Missing, i.Unplaceable))
 	b.WriteString(s.figures("workers", []string{"answering", "silent", "lost", "draining", "quarantined"}, w.Answering, w.Silent, w.Lost, w.Draining, w.Quarantined))
 	return b.String()
+}
+
+// heldText returns a sentence that says which moves for an even spread wait and why, as lines; ""
+// if there are no holds.
+func (s *session) heldText(moves int, holds []orchestrator.Hold, now time.Time) string {
+	text := api.HeldText(moves, holds, now)
+	if text == "" {
+		return ""
+	}
+	return strings.Join(wrap(text+".", cmp.Or(s.screen.width, len(text)+1)), "\n") + "\n"
 }
 
 // figures returns a table with one row of numbers.

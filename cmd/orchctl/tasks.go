@@ -100,6 +100,7 @@ func taskDetail(*flag.FlagSet) action {
 
 func why(*flag.FlagSet) action {
 	return oneTask(func(s *session, b *strings.Builder, a *api.TaskDetail) {
+		b.WriteString(s.heldText(0, a.Holds, a.Now))
 		for i := range a.Waiting {
 			if w := &a.Waiting[i]; w.Causes != nil {
 				fmt.Fprintf(b, "waiting: %s\n", waitingText(w))
@@ -114,7 +115,9 @@ func why(*flag.FlagSet) action {
 			if r.Until > 0 {
 				until = fmt.Sprintf("until term %d", r.Until)
 			}
-			if r.Failure != "" {
+			if !r.Ends.IsZero() {
+				until = api.FellText(r.Failure, r.Ends, a.Now)
+			} else if r.Failure != "" {
 				until = strings.TrimPrefix(until+": "+api.Printable(r.Failure), ": ")
 			}
 			reason := api.Printable(string(r.Reason))

@@ -42,6 +42,9 @@ func termRow(t *api.TermRow, when string) []string {
 	x := &t.Stats
 	all := x.Workers.Answering + x.Workers.Silent + x.Workers.Lost
 	text := changesText(x)
+	if x.MovesHeld > 0 {
+		text += "; " + api.HeldText(x.MovesHeld, t.Holds, x.Start.Local())
+	}
 	if t.Quiet > 0 {
 		text += fmt.Sprintf("; %s followed", plural(t.Quiet, "quiet term"))
 	}
@@ -80,7 +83,7 @@ func filterFlags(f *flag.FlagSet) url.Values {
 	query := url.Values{}
 	for key, words := range map[string][]string{
 		"task": nil, "worker": nil,
-		"reason":  {"missing", "lost", "vanished", "unexpected", "surplus", "rebalance", "drain", "requires", "zone", "limit"},
+		"reason":  {"missing", "lost", "vanished", "unexpected", "surplus", "rebalance", "drain", "requires", "zone", "limit", "room"},
 		"outcome": {"done", "failed", "returned", "unknown", "stopping", "skipped", "dry"},
 	} {
 		queryFlag(f, query, key, "only changes with this `"+key+"`", words...)

@@ -94,7 +94,10 @@ func workers(f *flag.FlagSet) action {
 			var rows [][]string
 			for _, w := range a.Workers {
 				why := w.Err
-				if q := w.Quarantine; why == "" && q != nil {
+				if f := w.Fallen; why == "" && f != nil {
+					why = api.FellText(errText(f.Err), f.Ends, a.Now)
+				}
+				if q := w.Quarantine; w.Err == "" && q != nil {
 					why = fmt.Sprintf("%s until term %d: %v", plural(q.Failures, "failure"), q.Until, q.Err)
 				}
 				row := []string{shown(w.Name), stateText(&w), s.when(a.Now, w.Since), strconv.Itoa(w.Tasks), api.Printable(why)}
@@ -230,7 +233,7 @@ func pauseText(p *api.Pause) string {
 	switch p.Kind {
 	case orchestrator.PauseMoves:
 		return "all " + kind
-	case orchestrator.PauseWorker:
+	case orchestrator.PauseWorker, orchestrator.PauseFallen:
 		return kind + " " + name(p.Worker)
 	case orchestrator.PauseTask:
 		return kind + " " + name(p.Task)
@@ -239,7 +242,11 @@ func pauseText(p *api.Pause) string {
 }
 
 func pauseRow(p *api.Pause) []string {
-	return []string{strconv.FormatUint(p.Until, 10), strconv.Itoa(p.Failures), errText(p.Err)}
+	until := strconv.FormatUint(p.Until, 10)
+	if !p.Ends.IsZero() {
+		until = clock(p.Ends)
+	}
+	return []string{until, strconv.Itoa(p.Failures), errText(p.Err)}
 }
 
 // errText returns the text of an error, or "" if it is nil.

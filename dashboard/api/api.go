@@ -73,6 +73,10 @@ type Status struct {
 	ProblemsTotal int                        `json:"problems_total"`
 	Workers       orchestrator.WorkerStats   `json:"workers"`
 	Instances     orchestrator.InstanceStats `json:"instances"`
+	// Holds is why moves for an even spread wait, at most eight reasons, and MovesHeld counts the
+	// moves. That is no problem by itself.
+	Holds     []orchestrator.Hold `json:"holds,omitempty"`
+	MovesHeld int                 `json:"moves_held,omitempty"`
 	// Changes are the last ones, the newest first and at most twelve.
 	Changes []RepeatedChange `json:"changes"`
 }
@@ -137,6 +141,9 @@ type Worker struct {
 	Stuck       bool               `json:"stuck,omitempty"`
 	// Quarantine says why it is quarantined, and for how long. It is nil otherwise.
 	Quarantine *Pause `json:"quarantine,omitempty"`
+	// Fallen says that it fell more than once in ten minutes, and until when it gains nothing
+	// for an even spread. It is nil otherwise.
+	Fallen *Pause `json:"fallen,omitempty"`
 	// Since and SinceTerm say when it entered the state.
 	Since     time.Time `json:"since,omitzero"`
 	SinceTerm uint64    `json:"since_term,omitempty"`
@@ -244,6 +251,8 @@ type TaskDetail struct {
 	// Alike counts the tasks whose names have this text, if there are several. The history
 	// does not distinguish them.
 	Alike int `json:"alike,omitempty"`
+	// Holds is why the task would not move for an even spread, at most eight reasons.
+	Holds []orchestrator.Hold `json:"holds,omitempty"`
 	// LongestGap is the longest time for which a move left an instance stopped, of the
 	// changes that the history has.
 	LongestGap time.Duration `json:"longest_gap_ns,omitempty"`
@@ -257,10 +266,12 @@ type Terms struct {
 }
 
 // TermRow is a term of the history. Quiet counts the terms without changes that followed it
-// and that the history has dropped.
+// and that the history has dropped. Holds is why moves for an even spread waited, at most eight
+// reasons; old terms have none.
 type TermRow struct {
 	Stats orchestrator.TermStats `json:"stats"`
 	Quiet int                    `json:"quiet,omitempty"`
+	Holds []orchestrator.Hold    `json:"holds,omitempty"`
 }
 
 // TermDetail is the answer to GET api/v1/term?number=…
