@@ -31,6 +31,7 @@ import (
 const (
 	resultsFile = "examples/bench/results.json"
 	pageFile    = "BENCHMARKS.md"
+	livesFile   = "test/lives/testdata/lives.md"
 )
 
 // results holds the last measurement of each part.
@@ -314,6 +315,12 @@ func (r results) Figure(name, title, row, column string) (number, error) {
 		}
 	}
 	return missing(), fmt.Errorf("table %q has no figure %q, %q", title, row, column)
+}
+
+// Lives returns the table that test/lives wrote.
+func (r results) Lives() (string, error) {
+	text, err := os.ReadFile(livesFile)
+	return string(text), err
 }
 
 // Goals returns the goals of all parts.

@@ -14,17 +14,18 @@ import (
 // BENCHMARKS.md is what the stored results render to, and the stored results are in the
 // form in which they are written.
 func TestBench_ThePageIsRenderedFromTheResults(t *testing.T) {
-	r, err := load("../../" + resultsFile)
+	t.Chdir("../..")
+	r, err := load(resultsFile)
 	require.NoError(t, err)
 	want, err := r.page()
 	require.NoError(t, err)
-	got, err := os.ReadFile("../../" + pageFile)
+	got, err := os.ReadFile(pageFile)
 	require.NoError(t, err)
 	require.Equal(t, want, string(got), "go run -tags peers ./examples/bench -stored -write")
 
 	encoded, err := r.encode()
 	require.NoError(t, err)
-	stored, err := os.ReadFile("../../" + resultsFile)
+	stored, err := os.ReadFile(resultsFile)
 	require.NoError(t, err)
 	require.Equal(t, string(encoded), string(stored))
 	var parts []string

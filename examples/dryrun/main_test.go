@@ -64,7 +64,7 @@ func TestBadInput(t *testing.T) {
 		`{"tasks": [], "workers": []}`:                  "cluster.json: no workers",
 		`{"workers": [{"name": "w1", "task": []}]}`:     `cluster.json: json: unknown field "task"`,
 		`{"workers": [{"name": "w1"}, {"name": "w1"}]}`: "worker w1 is given twice",
-		`{"tasks": [{"name": "a", "instances": -1}], "workers": [{"name": "w1"}]}`: "Instances is -1",
+		`{"tasks": [{"name": "a", "instances": -2}], "workers": [{"name": "w1"}]}`: "Instances is -2",
 		`{"tasks": [{"name": "a"}, {"name": "a"}], "workers": [{"name": "w1"}]}`:   "task a is given twice",
 	} {
 		file := filepath.Join(t.TempDir(), "cluster.json")
