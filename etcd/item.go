@@ -14,7 +14,7 @@ import (
 type Item struct {
 	Name    string // 1 to 1024 arbitrary bytes
 	Content []byte // 0 to MaxContent arbitrary bytes
-	// Settings has Instances of at least 1 when it is read.
+	// Settings has Instances of at least 1, or -1, when it is read.
 	Settings orchestrator.TaskSettings
 	// Revision is the revision of the content's last change; 0 if the task does not
 	// exist. Create and Put ignore it.

@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -93,6 +94,7 @@ func TestE3_CompareAndSwap(t *testing.T) {
 		func(i *etcd.Item) { i.Settings.Instances = 3 },
 		func(i *etcd.Item) { i.Content, i.Settings.Instances = []byte("three"), 2 },
 		func(i *etcd.Item) { i.Settings.Instances = 0 },
+		func(i *etcd.Item) { i.Settings.Instances = -1 },
 		func(i *etcd.Item) { i.Content = nil },
 	} {
 		item := last
@@ -102,7 +104,7 @@ func TestE3_CompareAndSwap(t *testing.T) {
 		got, err := r.Get(ctx, "a")
 		require.NoError(t, err, name)
 		require.Equal(t, string(item.Content), string(got.Content), name)
-		require.Equal(t, max(item.Settings.Instances, 1), got.Settings.Instances, name)
+		require.Equal(t, cmp.Or(item.Settings.Instances, 1), got.Settings.Instances, name)
 		require.Equal(t, string(last.Content) == string(item.Content), last.Revision == stored.Revision, "%d: a change of settings must not change the content's revision", name)
 		got.Content = stored.Content // nil and empty are the same
 		require.Equal(t, stored, got, name)
@@ -328,7 +330,7 @@ func TestE3_WhatIsRefused(t *testing.T) {
 	for _, item := range []etcd.Item{
 		{Name: ""},
 		{Name: strings.Repeat("x", 1025)},
-		{Name: "a", Settings: orchestrator.TaskSettings{Instances: -1}},
+		{Name: "a", Settings: orchestrator.TaskSettings{Instances: -2}},
 		{Name: "a", Settings: orchestrator.TaskSettings{Handoff: 9}},
 	} {
 		_, err := r.Create(t.Context(), item)
@@ -367,7 +369,9 @@ func TestE3_SettingsInJSON(t *testing.T) {
 		`{"requires":["b","a","b"]}`:     {Instances: 1, Requires: []string{"a", "b"}},
 		`{"requires":[""]}`:              {Instances: 7},
 		`{"weight":-1}`:                  {Instances: 7},
-		`{"instances":-1}`:               {Instances: 7},
+		`{"instances":-1}`:               {Instances: -1},
+		`{"instances":0}`:                {Instances: -1},
+		`{"instances":-2}`:               {Instances: 7},
 		`{"handoff":"any way you like"}`: {Instances: 7},
 		`two`:                            {Instances: 7},
 	} {
