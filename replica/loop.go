@@ -54,7 +54,7 @@ type loop struct {
 }
 
 func newLoop(r *Replica) *loop {
-	l := &loop{r: r, former: make(chan struct{}), acts: acts{r: r, flying: make(map[start]bool), failed: make(map[start]string)}}
+	l := &loop{r: r, d: newDuties(r.traits.Piecewise), former: make(chan struct{}), acts: acts{r: r, flying: make(map[start]bool), failed: make(map[start]string)}}
 	l.e.self, l.e.observed.seen = r.s.self, make(map[uint64]*sighting)
 	l.e.self.ID = r.worker.Incarnation()
 	close(l.former)
@@ -64,14 +64,12 @@ func newLoop(r *Replica) *loop {
 
 // begin begins another life.
 func (l *loop) begin() {
-	d := newDuties(l.r.traits.Piecewise)
-	if l.d != nil {
-		for task := range l.d.accepted {
-			l.d.end(task)
-		}
-		d.former = l.d.former
+	for task := range l.d.accepted {
+		l.d.end(task)
 	}
-	l.d = d
+	former := l.d.former
+	l.d = newDuties(l.r.traits.Piecewise)
+	l.d.former = former
 	l.life++
 	l.joined, l.tried, l.server, l.published, l.record, l.since = false, false, "", nil, Member{}, ""
 }
@@ -249,11 +247,6 @@ func (l *loop) sync(ctx context.Context) error {
 	v, err := l.call(ctx, "sync", func(ctx context.Context) (View, error) { return l.r.backend.Sync(ctx, u) })
 	now := time.Now()
 	l.counters.SyncTime += now.Sub(began)
-	if err != nil {
-		l.counters.FailedSyncs++
-	} else {
-		l.counters.Syncs++
-	}
 	refused := errors.Is(err, orchestrator.ErrRejected)
 	l.unanswered, l.tried = err != nil && !refused, l.tried || !refused
 	if u.Report != nil {
@@ -263,11 +256,13 @@ func (l *loop) sync(ctx context.Context) error {
 		l.answered(&u, &v, err, now)
 	}
 	if err != nil {
+		l.counters.FailedSyncs++
 		if errors.Is(err, ErrEvicted) || !l.e.synced {
 			l.r.worker.EndLease(err)
 		}
 		return err
 	}
+	l.counters.Syncs++
 	switch {
 	case v.Server != u.Server: // it did nothing but read (B7)
 		err = errors.New("sync: the table is another one than the last View showed")
