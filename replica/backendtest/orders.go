@@ -83,12 +83,17 @@ func testBatches(k *kit) {
 	c.batch(replica.Order{Member: c.self.ID, Task: "t"})
 	k.true(orderOf(b.read(nil), c.self.ID, "t") == nil, "the batch of a member that does not lead was written")
 
-	old := &replica.Batch{Epoch: b.epoch, Version: b.version, Orders: []replica.Order{{Member: a.self.ID, Task: "t", Version: b.version, Stop: true}}}
+	stop := func(epoch, version uint64) *replica.Batch {
+		return &replica.Batch{Epoch: epoch, Version: version, Orders: []replica.Order{{Member: a.self.ID, Task: "t", Version: version, Stop: true}}}
+	}
+	old := stop(b.epoch, b.version)
 	b.version++
 	b.batch(replica.Order{Member: a.self.ID, Task: "t"})
-	_, _ = b.try(k.Context(), func(u *replica.Update) { u.Batch = old }) // it may fail, too
-	v = b.read(nil)
-	k.true(!k.order(v, a.self.ID, "t").Stop, "a batch was written after a later one")
+	for what, late := range map[string]*replica.Batch{"after a later one": old, "in another epoch": stop(b.epoch-1, b.version+1)} {
+		_, _ = b.try(k.Context(), func(u *replica.Update) { u.Batch = late }) // it may fail, too
+		v = b.read(nil)
+		k.true(!k.order(v, a.self.ID, "t").Stop, "a batch was written %s", what)
+	}
 	again := &replica.Batch{Epoch: b.epoch, Version: b.version, Orders: v.Orders}
 	v = b.sync(func(u *replica.Update) { u.Batch = again })
 	k.true(orderOf(v, a.self.ID, "t") != nil, "the same batch again has lost an order")

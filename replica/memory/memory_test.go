@@ -64,46 +64,8 @@ func joined(t *testing.T) (table *memory.Table, sync func(change func(*replica.U
 	return table, sync
 }
 
-func TestB1_B2(t *testing.T) {
-	table, sync := joined(t)
-	v, err := table.Read(t.Context(), replica.Query{Self: 2, Follow: true})
-	require.NoError(t, err)
-	require.Equal(t, "a\xff\x00b", v.Members[0].Name)
-	require.Equal(t, replica.Report{Applied: 3, Also: []string{"\xfe"}}, v.Reports[1])
-	_, err = sync(func(u *replica.Update) { u.Member.Heartbeat, u.Member.Name = 1, "late" })
-	require.NoError(t, err)
-	v, err = sync(func(u *replica.Update) { u.Left = []uint64{9} })
-	require.NoError(t, err)
-	require.Equal(t, "a\xff\x00b", v.Members[0].Name, "a heartbeat that does not rise only reads")
-	_, err = sync(func(u *replica.Update) { u.Left = []uint64{1} })
-	require.NoError(t, err)
-	_, err = sync(nil)
-	require.ErrorIs(t, err, replica.ErrEvicted)
-}
-
-func TestB3_O4(t *testing.T) {
-	_, sync := joined(t)
-	v, _ := sync(func(u *replica.Update) { u.Campaign, u.Epoch = 1<<40, 7 })
-	require.Zero(t, v.Epoch, "another epoch was named")
-	v, _ = sync(func(u *replica.Update) { u.Campaign = 1 << 40 })
-	require.EqualValues(t, 1<<40, v.Epoch)
-	batch := func(version uint64, stop bool) func(u *replica.Update) {
-		return func(u *replica.Update) {
-			u.Batch = &replica.Batch{Epoch: 1 << 40, Version: version, Orders: []replica.Order{{Member: 1, Task: "t", Version: version, Stop: stop}}}
-		}
-	}
-	v, _ = sync(batch(1<<40+2, false))
-	require.Len(t, v.Orders, 1)
-	require.Equal(t, 1, v.OrderCount)
-	v, _ = sync(batch(1<<40+1, true))
-	require.False(t, v.Orders[0].Stop, "a later batch was written")
-	v, _ = sync(func(u *replica.Update) { batch(1<<40+3, true)(u); u.Batch.Epoch-- })
-	require.False(t, v.Orders[0].Stop, "another epoch")
-}
-
 func TestB7_SignsOfALoss(t *testing.T) {
 	for name, lose := range map[string]func(*memory.Table){
-		"emptied":  (*memory.Table).Truncate,
 		"restored": func(table *memory.Table) { table.Restore(table.Save()) },
 		"an epoch": func(table *memory.Table) { table.Edit(func(r *memory.Records) { r.Epoch = replica.MaxEpoch }) },
 		"a lease":  func(table *memory.Table) { table.Edit(func(r *memory.Records) { r.Lease = time.Hour }) },
