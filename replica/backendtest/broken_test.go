@@ -26,10 +26,10 @@ type defect struct {
 	// found is the test of the kit that must fail.
 	found     string
 	piecewise bool
-	// sync and read replace those of the table; nil: they do not.
+	// sync replaces that of the table, read changes the Query of each Read, and view every View.
+	// nil: they do not.
 	sync func(b *broken, ctx context.Context, u replica.Update) (replica.View, error)
-	read func(b *broken, ctx context.Context, q replica.Query) (replica.View, error)
-	// view changes every View.
+	read func(q *replica.Query)
 	view func(b *broken, q replica.Query, v *replica.View)
 }
 
@@ -49,9 +49,7 @@ type broken struct {
 func (b *broken) Sync(ctx context.Context, u replica.Update) (replica.View, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	sync := func(b *broken, ctx context.Context, u replica.Update) (replica.View, error) {
-		return b.Table.Sync(ctx, u)
-	}
+	sync := on(func(*broken, *replica.Update) {})
 	if b.defect.sync != nil {
 		sync = b.defect.sync
 	}
@@ -65,13 +63,10 @@ func (b *broken) Sync(ctx context.Context, u replica.Update) (replica.View, erro
 func (b *broken) Read(ctx context.Context, q replica.Query) (replica.View, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	read := func(b *broken, ctx context.Context, q replica.Query) (replica.View, error) {
-		return b.Table.Read(ctx, q)
-	}
 	if b.defect.read != nil {
-		read = b.defect.read
+		b.defect.read(&q)
 	}
-	v, err := read(b, ctx, q)
+	v, err := b.Table.Read(ctx, q)
 	if err == nil && b.defect.view != nil {
 		b.defect.view(b, q, &v)
 	}
@@ -216,7 +211,7 @@ var defects = []defect{
 	}},
 	{name: "a batch of another epoch takes effect", found: "O4_O5_BatchesOfOthers", sync: on(func(b *broken, u *replica.Update) {
 		if u.Batch != nil && u.Batch.Epoch < b.last.Epoch {
-			for i := range u.Batch.Orders { // by whoever leads
+			for i := range u.Batch.Orders { // by the present leader
 				u.Batch.Orders[i].Version = b.last.Epoch + 1000
 			}
 			u.Member, u.Report = b.last.Members[slices.IndexFunc(b.last.Members, func(m replica.Member) bool { return m.ID == b.last.Leader })], nil
@@ -242,10 +237,7 @@ var defects = []defect{
 		}
 		v.Server = b.server
 	}},
-	{name: "the claim guards nothing", found: "O5_TheClaim", piecewise: true, read: func(b *broken, ctx context.Context, q replica.Query) (replica.View, error) {
-		q.Since = "none"
-		return b.Table.Read(ctx, q)
-	}},
+	{name: "the claim guards nothing", found: "O5_TheClaim", piecewise: true, read: func(q *replica.Query) { q.Since = "none" }},
 	{name: "a deposed leader's batch has the table's epoch", found: "O5_TheClaim", piecewise: true, sync: on(func(b *broken, u *replica.Update) {
 		if u.Batch != nil && u.Batch.Epoch < b.last.Epoch {
 			u.Batch.Epoch, u.Batch.Version = b.last.Epoch, b.last.Epoch+1000
@@ -265,7 +257,7 @@ var defects = []defect{
 	{name: "asks are dropped", found: "Asks", sync: on(func(_ *broken, u *replica.Update) { u.Asks = nil })},
 }
 
-const chosen = "WIRETEST_DEFECT"
+const chosen = "BACKENDTEST_DEFECT"
 
 // TestKit_OnADefect is run by TestKit_FindsEachDefect in a process of its own.
 func TestKit_OnADefect(t *testing.T) {

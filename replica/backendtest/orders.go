@@ -75,8 +75,8 @@ func testBatches(k *kit) {
 		Orders: []replica.Order{{Member: a.self.ID, Task: "t", Stop: true}, {Member: b.self.ID, Task: "u"}}, Tasks: []replica.Task{{Name: "x"}}, Listed: true,
 	})
 	v := b.read(nil)
-	o := orderOf(v, a.self.ID, "t")
-	k.true(o != nil && !o.Stop && o.Version == b.version, "the batch of a deposed leader has changed an order: %+v", o)
+	o := k.order(v, a.self.ID, "t")
+	k.true(!o.Stop && o.Version == b.version, "the batch of a deposed leader has changed an order: %+v", o)
 	k.true(orderOf(v, b.self.ID, "u") == nil && len(v.Tasks) == 0 && !v.Listed, "the batch of a deposed leader was written")
 	c := k.joined()
 	c.epoch, c.version = b.epoch, b.version // it does not lead

@@ -31,28 +31,23 @@ func testRecords(k *kit) {
 	})
 	a.write(&replica.Batch{Deleted: []string{"gone"}})
 	for _, v := range []replica.View{a.read(nil), k.joined().last} {
-		m := memberOf(v, b.self.ID)
-		k.true(m != nil, "the View lacks a member that has published itself")
-		want := b.self
+		m, want := k.member(v, b.self.ID), b.self
 		want.Settings = want.Settings.Normalized()
 		m.Settings = m.Settings.Normalized()
 		m.Heartbeat = want.Heartbeat // the one in Beats counts
-		k.equal(want, *m, "the member's record")
+		k.equal(want, m, "the member's record")
 		k.equal(b.self.Heartbeat, v.Beats[b.self.ID], "the member's heartbeat in Beats")
 		got := v.Reports[b.self.ID]
 		for i := range got.States {
 			got.States[i].Since = got.States[i].Since.UTC()
 		}
 		k.equal(r, got, "the member's report")
-		o := orderOf(v, b.self.ID, odd)
-		k.true(o != nil, "the View lacks an order")
-		want2 := replica.Order{Member: b.self.ID, Task: odd, Version: a.version - 1, Input: math.MinInt64 + 1, Generation: math.MaxUint64}
+		order := replica.Order{Member: b.self.ID, Task: odd, Version: a.version - 1, Input: math.MinInt64 + 1, Generation: math.MaxUint64}
 		if a.piecewise {
-			want2.Epoch = a.epoch
+			order.Epoch = a.epoch
 		}
-		k.equal(want2, *o, "the order")
-		o = orderOf(v, b.self.ID, "s")
-		k.true(o != nil && o.Stop, "the order to stop is %+v", o)
+		k.equal(order, k.order(v, b.self.ID, odd), "the order")
+		k.true(k.order(v, b.self.ID, "s").Stop, "the order to stop is one to run")
 		k.equal([]replica.Task{task}, v.Tasks, "the list in force")
 		k.true(v.Listed && v.Full, "Listed %v, Full %v, want both", v.Listed, v.Full)
 	}
@@ -79,8 +74,7 @@ func testChanges(k *kit) {
 		b.self.Name = fmt.Sprint("another ", follow)
 		b.report(replica.Report{Applied: 9})
 		v = since(c, follow)
-		m := memberOf(v, b.self.ID)
-		k.true(m != nil && m.Name == b.self.Name, "follow %v: the View lacks a record that was written since", follow)
+		k.equal(b.self.Name, k.member(v, b.self.ID).Name, "follow %v: the name in a record that was written since", follow)
 		_, ok := v.Reports[b.self.ID]
 		k.equal(follow, ok, "follow %v: whether the View has the report", follow)
 		d := k.joined()
