@@ -18,16 +18,6 @@ import (
 	"github.com/f8949c05/orchestrator/replica/memory"
 )
 
-// follower returns a replica that does not lead, or nil.
-func (f *fleet) follower() (n *node) {
-	for _, n := range f.replicas {
-		if !n.Status().Leading {
-			return n
-		}
-	}
-	return nil
-}
-
 // It goes on to follow though there are changes all the time.
 func TestWatch_GoesOnWhileThereAreChanges(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
@@ -217,7 +207,7 @@ func TestOwners_AfterALoss(t *testing.T) {
 // A replica that has not seen an order to stop before it was deleted soon reads everything.
 func TestOwners_AStopThatNobodySaw(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
-		f.backend = noWait{f.table}
+		f.backend = struct{ replica.Backend }{f.table} // that tells of no change
 		f.settle(4, 200)
 		n := f.follower()
 		id := n.Status().ID
@@ -237,9 +227,3 @@ func TestOwners_AStopThatNobodySaw(t *testing.T) {
 		require.Less(t, worst, 2*time.Second)
 	})
 }
-
-// noWait is a table that tells of no change.
-type noWait struct{ *memory.Table }
-
-// Wait hides that of the table: it has another signature.
-func (noWait) Wait() {}

@@ -282,6 +282,27 @@ func (f *fleet) leader() *node {
 	return nil
 }
 
+// follower returns a replica that does not lead, the first by name, or nil.
+func (f *fleet) follower() *node {
+	for _, name := range slices.Sorted(maps.Keys(f.replicas)) {
+		if n := f.replicas[name]; !n.Status().Leading {
+			return n
+		}
+	}
+	return nil
+}
+
+// cutOff makes all calls of a replica with its present ID fail.
+func (f *fleet) cutOff(n *node) {
+	id := n.Status().ID
+	f.table.SetFaults(func(u replica.Update) memory.Fault {
+		if u.Self == id {
+			return memory.Fault{Err: memory.ErrInjected}
+		}
+		return memory.Fault{}
+	})
+}
+
 // loads returns how many tasks each replica runs.
 func (f *fleet) loads() map[string]int {
 	f.mu.Lock()

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -47,11 +45,7 @@ func TestA4_ALeaderAndAWorkerThatDieTogetherCostOneLease(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		f.settle(5, 20)
 		time.Sleep(lease)
-		starts, leads := f.started(), f.leader().name
-		other := "r0"
-		if leads == other {
-			other = "r1"
-		}
+		starts, leads, other := f.started(), f.leader().name, f.follower().name
 		f.kill(leads)
 		f.kill(other)
 		took := f.within(2*lease, "all run again", f.allRun)
@@ -95,17 +89,13 @@ func TestA6_Leaving(t *testing.T) {
 
 func TestA6_Undrained(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
-		f.settle(2, 4)
-		f.mu.Lock()
 		f.stubborn = map[string]time.Duration{"r9": 5 * time.Second}
-		f.mu.Unlock()
-		n := f.join("r9", replica.WithDrain(time.Second))
+		f.settle(2, 4)
+		f.join("r9", replica.WithDrain(time.Second))
 		f.within(2*lease, "even", func() bool { return f.allRun() && f.even() })
-		n.stop()
-		<-n.done
-		delete(f.replicas, "r9")
-		require.ErrorIs(t, n.err, replica.ErrUndrained)
-		require.ErrorContains(t, n.err, "1 task")
+		err := f.leave("r9")
+		require.ErrorIs(t, err, replica.ErrUndrained)
+		require.ErrorContains(t, err, "1 task")
 	})
 }
 
@@ -186,9 +176,7 @@ func TestIdleLeadersStay(t *testing.T) {
 		time.Sleep(10 * lease)
 		require.Same(t, leads, f.leader())
 		require.Equal(t, epoch, leads.Status().Epoch)
-		leads.Kill()
-		<-leads.done
-		delete(f.replicas, leads.name)
+		f.kill(leads.name)
 		f.within(2*lease, "all run", f.allRun)
 		epoch = f.leader().Status().Epoch
 		time.Sleep(10 * lease)
@@ -475,11 +463,10 @@ func TestB3_AnEpochAtItsLimit(t *testing.T) {
 				f := newFleet(t, table)
 				defer f.end()
 				f.settle(4, 12)
-				leader := f.leader().name
-				dead := slices.DeleteFunc(slices.Sorted(maps.Keys(f.replicas)), func(name string) bool { return name == leader })[0]
-				id := f.replicas[dead].Status().ID
-				f.kill(dead)
-				f.kill(leader)
+				leader, dead := f.leader(), f.follower()
+				id := dead.Status().ID
+				f.kill(dead.name)
+				f.kill(leader.name)
 				table.Edit(func(r *memory.Records) { r.Members[id].Record.Epoch = replica.MaxSeen - 1 })
 				f.within(4*lease, "all run", f.allRun)
 				require.Greater(t, f.leader().Status().Epoch, uint64(replica.MaxSeen))

@@ -262,12 +262,7 @@ func TestReschedule_WithALostLease(t *testing.T) {
 		f.join("r1", replica.WithLastResort(func([]string) {}))
 		f.within(lease, "x runs on r1", func() bool { return f.onX() == "r1" })
 		id := f.replicas["r1"].Status().ID
-		f.table.SetFaults(func(u replica.Update) memory.Fault {
-			if u.Self == id {
-				return memory.Fault{Err: memory.ErrInjected}
-			}
-			return memory.Fault{}
-		})
+		f.cutOff(f.replicas["r1"])
 		f.join("r2")
 		f.join("r3")
 		f.limits["x"] = 2 // on r1 it outlives the lease

@@ -112,12 +112,7 @@ func TestB6_ACandidateIsDeletedByHand(t *testing.T) {
 		idle := f.join("idle", replica.WithRole(replica.CandidateOnly))
 		time.Sleep(lease) // all have seen it
 		id := idle.Status().ID
-		f.table.SetFaults(func(u replica.Update) memory.Fault {
-			if u.Self == id {
-				return memory.Fault{Err: memory.ErrInjected}
-			}
-			return memory.Fault{}
-		})
+		f.cutOff(idle)
 		f.table.Edit(func(r *memory.Records) { delete(r.Members, id) })
 		for range 40 {
 			time.Sleep(lease / 20)
@@ -179,7 +174,7 @@ func TestB5_RefusedRecordsAreLeftOut(t *testing.T) {
 				})
 				f.want(append(named(6), replica.Task{Name: "bad"})...)
 				time.Sleep(lease)
-				f.kill(slices.DeleteFunc(slices.Sorted(maps.Keys(f.replicas)), func(name string) bool { return f.replicas[name] == f.leader() })[0])
+				f.kill(f.follower().name)
 				time.Sleep(4 * lease)
 				t.Logf("refused %d times", n.Load())
 				require.Less(t, n.Load(), int64(60))
@@ -270,14 +265,8 @@ func TestB7_AnOrderToStopIsDeleted(t *testing.T) {
 	bubble(t, func(_ *testing.T, f *fleet) {
 		f.settle(3, 12)
 		leader := f.leader()
-		cut := slices.DeleteFunc(slices.Sorted(maps.Keys(f.replicas)), func(name string) bool { return f.replicas[name] == leader })[0]
-		id := f.replicas[cut].Status().ID
-		f.table.SetFaults(func(u replica.Update) memory.Fault {
-			if u.Self == id {
-				return memory.Fault{Err: memory.ErrInjected}
-			}
-			return memory.Fault{}
-		})
+		id := f.follower().Status().ID
+		f.cutOff(f.follower())
 		for _, name := range []string{"r7", "r8", "r9"} { // each of the others gives two tasks
 			f.join(name)
 		}

@@ -83,10 +83,8 @@ func TestRe_AReplicaThatDiesAgainAndAgain(t *testing.T) {
 // called at the end of the lease.
 func TestRj_ATaskThatIgnoresItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
-		f.settle(2, 4)
-		f.mu.Lock()
 		f.stubborn = map[string]time.Duration{"r9": 10 * time.Minute}
-		f.mu.Unlock()
+		f.settle(2, 4)
 		var mu sync.Mutex
 		var named []string
 		n := f.join("r9", replica.WithDrain(5*time.Second), replica.WithLastResort(func(tasks []string) {
@@ -230,28 +228,16 @@ func TestALeaveWithoutTheTable(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		f.settle(1, 4)
 		f.table.SetFaults(func(replica.Update) memory.Fault { return memory.Fault{Err: memory.ErrInjected} })
-		n := f.replicas["r0"]
-		delete(f.replicas, "r0")
-		n.stop()
-		<-n.done
-		require.NoError(t, n.err, "there is no other replica")
+		require.NoError(t, f.leave("r0"), "there is no other replica")
 
 		f.table.SetFaults(nil)
 		f.join("r1")
 		f.join("r2", replica.WithDrain(2*lease))
 		f.within(3*lease, "even", func() bool { return f.allRun() && f.even() })
-		n = f.replicas["r2"]
-		f.table.SetFaults(func(u replica.Update) memory.Fault {
-			if u.Self == n.Status().ID {
-				return memory.Fault{Err: memory.ErrInjected}
-			}
-			return memory.Fault{}
-		})
-		delete(f.replicas, "r2")
-		n.stop()
-		<-n.done
-		require.ErrorIs(t, n.err, replica.ErrUndrained)
-		require.ErrorContains(t, n.err, "2 tasks")
+		f.cutOff(f.replicas["r2"])
+		err := f.leave("r2")
+		require.ErrorIs(t, err, replica.ErrUndrained)
+		require.ErrorContains(t, err, "2 tasks")
 		f.within(3*lease, "all run", f.allRun)
 	})
 }
