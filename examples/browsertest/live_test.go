@@ -162,13 +162,18 @@ func TestD16_DrainFromWhatIf(t *testing.T) {
 	}
 	f.term(1)
 	p := open(t, f.url)
+	// The page replaces its main part while it follows, so one script finds the element and clicks.
+	click := func(selector string) {
+		p.wait("document.querySelector(`" + selector + "`)")
+		eval[bool](p, "document.querySelector(`"+selector+"`).click() || true")
+	}
 	press := func(answer string) {
-		p.do(chromedp.Click(chromedp.CSS(`main form[action="drain"] button`)))
+		click(`main form[action="drain"] button`)
 		p.wait(`location.pathname == "/worker" && document.querySelector("main").innerText.includes("` + answer + `")`)
 	}
 	const text = `document.querySelector("main").innerText`
 	p.visit(f.url + "worker?name=w2")
-	p.do(chromedp.Click(chromedp.CSS(`main a[href="what-if?drain=w2"]`)))
+	click(`main a[href="what-if?drain=w2"]`)
 	p.wait(text + `.includes("The next term would move 2 instances, with the fewest starts possible; each open worker would have 3 tasks.")`)
 	require.Equal(t, "Drain it", eval[string](p, `document.querySelector("main form[action=drain] button").innerText`))
 	require.Empty(t, f.LastPlan().Changes[6:], "nothing was changed")
