@@ -51,6 +51,7 @@ func runManager(s managerSettings) (err error) {
 		manager.WithUnreachable(s.Lease/2),
 		manager.WithOrchestrator(
 			orchestrator.WithCommunicatorTimeout(s.Lease/2),
+			orchestrator.WithMaxPause(s.Lease), // each round is a fall of some worker (T17)
 			orchestrator.WithStats(func(t orchestrator.TermStats) {
 				if control.leading.CompareAndSwap(false, true) {
 					_ = j.Write(proctest.Event{Kind: leads, Token: t.Term.Epoch})
