@@ -70,6 +70,7 @@ type shown struct {
 	ring    *history.Ring
 	handler *dashboard.Handler[string, string]
 	took    time.Duration // by what OnTerm called last
+	joins   int           // workers that have joined
 }
 
 // OnTerm implements [dashboard.Source]. It measures the recording.
@@ -149,13 +150,14 @@ func (b *board) block(ctx context.Context, s *shown, cfg dashboardConfig, mode i
 			return err
 		}
 		if n%2 == 0 {
-			s.cluster.join(joinerName)
-			if err := s.AddWorker(joinerName); err != nil {
+			s.joins++
+			s.cluster.join(s.joiner())
+			if err := s.AddWorker(s.joiner()); err != nil {
 				return err
 			}
 		} else {
-			s.RemoveWorker(joinerName)
-			delete(s.cluster.workers, joinerName)
+			s.RemoveWorker(s.joiner())
+			delete(s.cluster.workers, s.joiner())
 		}
 		if err := timed(&b.moves, &b.recordMoves); err != nil {
 			return err
@@ -168,6 +170,9 @@ func (b *board) block(ctx context.Context, s *shown, cfg dashboardConfig, mode i
 	}
 	return nil
 }
+
+// joiner is the worker that joins and is lost again: another one each time, as in measureTerms.
+func (s *shown) joiner() string { return fmt.Sprint("joiner-", s.joins) }
 
 // openAll opens tabs, which ask as the script of the pages does, and returns a function that
 // closes them. One of them loads one page after the other, also a what-if plan, and the

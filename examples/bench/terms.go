@@ -82,19 +82,20 @@ func (l leader) eventful(ctx context.Context, name string, happens func() error,
 	return []entrant{term, {name: "its writes alone", warm: true, follows: true, run: func() error { return fanOut(*writes) }}}
 }
 
-// joinerName is the worker that joins and is lost again.
-const joinerName = "joiner"
-
 // sequence measures a steady term, one after a worker has joined, and one after it
 // was lost. entrants and into have the same length and order.
 func (l leader) sequence(ctx context.Context, lists string, s *sequence) (entrants []entrant, into []*samples) {
+	// Each that joins has a name of its own: one that falls twice would be paused (T17).
+	joiner, n := "", 0
 	joins := func() error {
-		l.cluster.join(joinerName)
-		return l.AddWorker(joinerName)
+		n++
+		joiner = fmt.Sprint("joiner-", n)
+		l.cluster.join(joiner)
+		return l.AddWorker(joiner)
 	}
 	leaves := func() error {
-		l.RemoveWorker(joinerName)
-		delete(l.cluster.workers, joinerName)
+		l.RemoveWorker(joiner)
+		delete(l.cluster.workers, joiner)
 		return nil
 	}
 	entrants = append(entrants, l.steady(ctx, "steady term, "+lists))
