@@ -281,6 +281,65 @@ func TestT17_WhatNoOtherWorkerMayRun(t *testing.T) {
 	})
 }
 
+// A fall of a host counts once, however many of its workers fall: those that were there at the fall
+// count no further one. A worker that has joined since does, and so does the one that fell.
+func TestT17_AHostFallsOnce(t *testing.T) {
+	inBubble(t, given{workers: 8, running: 16, opts: options{hold}}, func(t *testing.T, f *fleet) {
+		onHost := func(workers ...string) {
+			for _, w := range workers {
+				require.NoError(t, f.AddWorker(w, orchestrator.WithWorkerSettings(orchestrator.WorkerSettings{Host: "h1"})))
+			}
+			f.term()
+		}
+		onHost("w1", "w2", "w3")
+		for n := range 2 {
+			f.Kill("w1", "w2")
+			for _, w := range []string{"w1", "w2"} { // their leases end one after the other
+				f.RemoveWorker(w)
+				_ = f.NextTerm(t.Context())
+			}
+			f.Start("w1", "w2")
+			onHost("w1", "w2")
+			require.Len(t, f.paused(orchestrator.PauseFallen), 3*n, "crash %d", n+1)
+		}
+		time.Sleep(time.Minute)
+		f.term()
+		require.Empty(t, f.paused(orchestrator.PauseFallen))
+		for n := range 2 {
+			for _, w := range []string{"w1", "w2", "w3"} {
+				require.NoError(t, f.DrainWorker(w))
+			}
+			f.term()
+			for _, w := range []string{"w1", "w2", "w3"} {
+				require.NoError(t, f.UndrainWorker(w))
+			}
+			f.term()
+			require.Len(t, f.paused(orchestrator.PauseFallen), 3*n, "drain %d", n+1)
+		}
+	})
+}
+
+// A pause ends at the latest when the falls are forgotten, and says so.
+func TestT17_TheEndOfALongPause(t *testing.T) {
+	inBubble(t, given{workers: 4, running: 8, opts: options{hold, orchestrator.WithMaxPause(24 * time.Hour)}}, func(t *testing.T, f *fleet) {
+		for range 8 {
+			require.NoError(t, f.DrainWorker("w1"))
+			f.term()
+			require.NoError(t, f.UndrainWorker("w1"))
+			f.term()
+		}
+		ends := f.LastPlan().Stats.Start.Add(10 * time.Minute)
+		require.Equal(t, ends, f.paused(orchestrator.PauseFallen)[0].Ends)
+		time.Sleep(time.Until(ends) - time.Second)
+		f.term()
+		require.Equal(t, ends, f.paused(orchestrator.PauseFallen)[0].Ends)
+		time.Sleep(time.Second)
+		f.term()
+		require.Empty(t, f.paused(orchestrator.PauseFallen))
+		require.NotEmpty(t, f.RunsOn("w1"))
+	})
+}
+
 // If more than half of the open workers pause, none does.
 func TestT17_MoreThanHalf(t *testing.T) {
 	inBubble(t, given{workers: 3, running: 9, opts: options{hold}}, func(t *testing.T, f *fleet) {

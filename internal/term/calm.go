@@ -56,51 +56,50 @@ const (
 type falls struct {
 	count int
 	last  time.Time
+	// worker is the serial of the one that fell last, and newest the highest serial at that time.
+	worker, newest uint64
 	// back is since when a worker of the host answers; zero: it does not since the last fall.
 	back time.Time
 }
 
-// fall records that a worker left its tasks, or was given up.
+// fall records that a worker left its tasks, or was given up. Other workers of the host that were
+// there at its last fall count no fall more: one crash of a machine is one fall.
 func (f *Fleet) fall(w *Worker, now time.Time) {
-	if w.Host == "" {
-		return
-	}
 	before := f.falls[w.Host]
 	if now.Sub(before.last) >= fallMemory {
 		before = falls{}
 	}
-	f.falls[w.Host] = falls{count: before.count + 1, last: now}
+	if w.Host == "" || w.Serial <= before.newest && w.Serial != before.worker {
+		return
+	}
+	x := falls{count: before.count + 1, last: now, worker: w.Serial}
+	if n := len(f.Workers); n > 0 {
+		x.newest = f.Workers[n-1].Serial
+	}
+	f.falls[w.Host] = x
 }
 
-// pause returns how long the host gains nothing for an even spread once it is back.
+// pause returns how long the host gains nothing for an even spread since it is back: not longer
+// than its falls are remembered.
 func (x falls) pause(longest time.Duration) time.Duration {
 	if x.count < 2 {
 		return 0
 	}
-	return min(fallPause<<min(x.count-2, 16), longest)
+	return min(fallPause<<min(x.count-2, 16), longest, x.last.Add(fallMemory).Sub(x.back))
 }
 
-// isBack records that a worker answers, before its state changes.
+// isBack records that a worker answers, before its state changes. If its host has stayed for twice
+// its pause, the falls are forgotten.
 func (f *Fleet) isBack(w *Worker, now time.Time) {
-	if x, ok := f.falls[w.Host]; ok && (w.State != Answering || x.back.IsZero()) {
+	x, ok := f.falls[w.Host]
+	switch {
+	case !ok:
+	case w.State != Answering || x.back.IsZero():
 		x.back = now
 		f.falls[w.Host] = x
+	case x.count > 1 && now.Sub(x.back) >= 2*x.pause(f.cfg.MaxPause):
+		delete(f.falls, w.Host)
 	}
-}
-
-// forgetFalls forgets the falls of hosts that have stayed for twice their pause, or fell long ago.
-func (f *Fleet) forgetFalls(now time.Time) {
-	if len(f.falls) == 0 {
-		return
-	}
-	up := make(map[string]bool)
-	for _, w := range f.Workers {
-		up[w.Host] = up[w.Host] || w.State == Answering
-	}
-	maps.DeleteFunc(f.falls, func(host string, x falls) bool {
-		pause := x.pause(f.cfg.MaxPause)
-		return now.Sub(x.last) >= fallMemory || pause > 0 && !x.back.IsZero() && now.Sub(x.back) >= 2*pause && up[host]
-	})
 }
 
 // fallen returns the open workers that gain nothing for an even spread, by index, with the end
@@ -109,14 +108,11 @@ func (f *Fleet) fallen(now time.Time) map[int]time.Time {
 	if len(f.falls) == 0 {
 		return nil
 	}
-	open, fallen := 0, make(map[int]time.Time)
+	_, open := f.available()
+	fallen := make(map[int]time.Time)
 	for i, w := range f.Workers {
-		if !w.isOpen() {
-			continue
-		}
-		open++
 		x := f.falls[w.Host]
-		if until := x.back.Add(x.pause(f.cfg.MaxPause)); x.count > 1 && now.Before(until) {
+		if until := x.back.Add(x.pause(f.cfg.MaxPause)); w.isOpen() && now.Before(until) {
 			fallen[i] = until
 		}
 	}

@@ -194,9 +194,9 @@ func (w *Worker) holds() []int32 {
 	return slices.Concat(w.runs, w.unsure.sorted())
 }
 
-// Begin begins a term: old quarantines end.
+// Begin begins a term: old quarantines and falls end.
 func (f *Fleet) Begin(now Moment) {
-	f.forgetFalls(now.Time)
+	maps.DeleteFunc(f.falls, func(_ string, x falls) bool { return now.Time.Sub(x.last) >= fallMemory })
 	maps.DeleteFunc(f.moved, func(_ int32, m moved) bool { return !m.rests(now) })
 	f.breakers.forgetQuarantines(now)
 }

@@ -20,7 +20,7 @@ type Snapshot struct {
 	massLossSince, massLossEnded time.Time // as in Fleet
 	storm                        storm
 	silentSince                  time.Time
-	falls                        map[string]falls // nil if empty
+	falls                        map[string]falls // as in Fleet
 	moved                        map[int32]moved  // as in Fleet
 }
 
@@ -109,9 +109,6 @@ func (f *Fleet) Snapshot(d *Decision, t *Tasks, now Moment) *Snapshot {
 		massLossSince: f.massLossSince, massLossEnded: f.massLossEnded, storm: f.storm,
 		silentSince: f.silentSince,
 	}
-	if len(f.falls) > 0 {
-		s.falls = maps.Clone(f.falls)
-	}
 	for i, w := range f.Workers {
 		if w.standing == nil || w.standing.State != w.State {
 			w.standing = &Standing{w.State, now}
@@ -127,7 +124,7 @@ func (f *Fleet) Snapshot(d *Decision, t *Tasks, now Moment) *Snapshot {
 			s.Workers[i].pins = int32(w.pins)
 		}
 	}
-	s.losses, s.moved = maps.Clone(f.losses), maps.Clone(f.moved)
+	s.losses, s.moved, s.falls = maps.Clone(f.losses), maps.Clone(f.moved), maps.Clone(f.falls)
 	if !f.breakers.empty() {
 		s.breakers = f.breakers.clone(nil)
 		for task := range f.breakers.tasks { // see forbid
@@ -195,7 +192,7 @@ func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time) *Fleet {
 		w := views[r.Serial]
 		if w == nil {
 			if len(runs) > 0 && !r.Draining {
-				f.fall(&Worker{Host: r.host}, now)
+				f.fall(&Worker{Serial: r.Serial, Host: r.host}, now)
 			}
 			for _, task := range runs {
 				f.lose(task, loss{worker: r.Serial})
