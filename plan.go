@@ -487,11 +487,11 @@ func (p Plan[W, T]) String() string {
 		}
 		return fmt.Sprintf("\t%v\t%d\t%s\t%s", x.Task, x.Instances, cell(x.Named, x.Worker), reason)
 	})
-	table(&b, "paused\tworker\ttask\tuntil term\tfailures\tlast failure", p.Paused, func(x Pause[W, T]) string {
+	table(&b, "paused\tworker\ttask\tuntil\ttimes\twhy", p.Paused, func(x Pause[W, T]) string {
 		worker, task := cell(x.hasWorker(), x.Worker), cell(x.hasTask(), x.Task)
-		until := fmt.Sprint(x.Until)
+		until := fmt.Sprint("term ", x.Until)
 		if !x.Ends.IsZero() {
-			until = x.Ends.Format(time.TimeOnly)
+			until = utc(x.Ends)
 		}
 		return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%v", x.Kind, worker, task, until, x.Failures, x.Err)
 	})
@@ -566,7 +566,7 @@ func (p Plan[W, T]) summary(b *strings.Builder) {
 		fmt.Fprintf(b, "; %s left for later", plural(s.Deferred, "move"))
 	}
 	if s.MovesHeld > 0 && len(p.Holds) > 0 {
-		fmt.Fprintf(b, "; %s for an even spread held: %s", plural(s.MovesHeld, "move"), p.Holds[0])
+		fmt.Fprintf(b, "; %s for an even spread %s: %s", plural(s.MovesHeld, "move"), map[bool]string{true: "waits", false: "wait"}[s.MovesHeld == 1], p.Holds[0])
 	}
 	if s.MassLoss {
 		b.WriteString("; too many workers silent at once, none declared lost")

@@ -125,7 +125,7 @@ func checkText(field, text string) error {
 // checkWeight returns an error if no task can have a weight.
 func checkWeight(weight int64) error {
 	if weight < 0 || weight > MaxWeight {
-		return invalid("Weight is %d: must be between 1 and %d, or 0 for none", weight, int64(MaxWeight))
+		return invalid("Weight is %d: must be between 0 and %d", weight, int64(MaxWeight))
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func TestT16_HeldMovesAreShown(t *testing.T) {
 		f.Hold(until, "deploy <3>\n")
 		f.terms(1)
 		require.Contains(t, f.status().Summary, "evenly")
-		f.requireShown(map[string]string{"/": "<p>Moves for an even spread wait: deploy <3>\\u000a, until 01:00:00 at the latest.</p>"})
+		f.requireShown(map[string]string{"/": "<p>Moves for an even spread wait: deploy <3>\\u000a, until 2000-01-01 01:00:00 UTC at the latest.</p>"})
 		for _, w := range []string{"w3", "w4"} {
 			f.Start(w)
 			require.NoError(t, f.AddWorker(w))
@@ -42,8 +42,8 @@ func TestT16_HeldMovesAreShown(t *testing.T) {
 		status := f.status()
 		require.Equal(t, []orchestrator.Hold{{Why: "deploy <3>\\u000a", Until: until.UTC()}}, status.Holds)
 		require.Equal(t, 4, status.MovesHeld)
-		const held = "4 moves for an even spread wait: deploy <3>\\u000a, until 01:00:00 at the latest"
-		require.Equal(t, held, api.HeldText(status.MovesHeld, status.Holds, status.Now))
+		const held = "4 moves for an even spread wait: deploy <3>\\u000a, until 2000-01-01 01:00:00 UTC at the latest"
+		require.Equal(t, held, api.HeldText(status.MovesHeld, status.Holds))
 		plan := get[api.WhatIf](t, f.dashboard, "/api/v1/what-if")
 		require.Equal(t, "The next term would change nothing; each open worker would have 0 to 4 tasks. "+held+".", plan.Verdict)
 		require.Equal(t, status.Holds, plan.Plan.Holds)
@@ -53,7 +53,7 @@ func TestT16_HeldMovesAreShown(t *testing.T) {
 		require.Equal(t, 4, row.Stats.MovesHeld)
 		f.requireShown(map[string]string{
 			"/": "<p>" + held + ".</p>", "/terms": held, "/term?number=2": held, "/what-if?add=w9": "moves for an even spread wait: deploy",
-			"/task?name=t1": "<p>Moves for an even spread wait: deploy <3>\\u000a, until 01:00:00 at the latest.</p>",
+			"/task?name=t1": "<p>Moves for an even spread wait: deploy <3>\\u000a, until 2000-01-01 01:00:00 UTC at the latest.</p>",
 		})
 		f.Hold(time.Time{}, "deploy <3>\n")
 		f.terms(1)
@@ -92,7 +92,7 @@ func TestT16_ASilentWorkerHolds(t *testing.T) {
 		require.NoError(t, f.AddWorker("w4"))
 		f.terms(1)
 		require.Len(t, f.problems(), 1)
-		f.requireShown(map[string]string{"/": "<p>2 moves for an even spread wait: worker w1 is silent, until 00:01:01 at the latest.</p>"})
+		f.requireShown(map[string]string{"/": "<p>2 moves for an even spread wait: worker w1 is silent, until 2000-01-01 00:01:01 UTC at the latest.</p>"})
 	})
 }
 
@@ -112,8 +112,8 @@ func TestT17_FallsAreShown(t *testing.T) {
 		}
 		w := get[api.WorkerDetail](t, f.dashboard, "/api/v1/worker?name=w1")
 		require.NotNil(t, w.Fallen)
-		const fell = "fell 3 times in ten minutes; gains nothing for an even spread until 00:01:06"
-		require.Equal(t, fell, api.FellText(w.Fallen.Err.Error(), w.Fallen.Ends, w.Now))
+		const fell = "fell 3 times, less than ten minutes apart; gains nothing for an even spread until 2000-01-01 00:01:06 UTC"
+		require.Equal(t, fell, api.FellText(w.Fallen.Err.Error(), w.Fallen.Ends))
 		require.Equal(t, []api.Pause{*w.Fallen}, w.Pauses)
 		task := get[api.TaskDetail](t, f.dashboard, "/api/v1/task?name=t1")
 		i := len(task.Reasons) - 3 // after the worker that has it
@@ -123,6 +123,9 @@ func TestT17_FallsAreShown(t *testing.T) {
 			"/workers": fell, "/worker?name=w1": "It " + fell + ".", "/task?name=t1": "the worker " + fell,
 		})
 		f.requireShown(map[string]string{"/worker?name=w1": "moves to it for an even spread"})
+		for _, text := range []string{`<h2 id="pauses">Paused</h2>`, `Times</th><th scope="col">Until</th><th scope="col">Why</th>`, "00:01:06.000 UTC</time></td><td><span class=\"err\">fell 3 times"} {
+			f.requireShown(map[string]string{"/worker?name=w1": text})
+		}
 		require.Empty(t, f.problems())
 	})
 }

@@ -556,19 +556,19 @@ func TestD14_WhyHere(t *testing.T) {
 			Term:   orchestrator.Term{Number: number}, Times: 1,
 		}
 	}
-	require.Equal(t, "it ran here before, and nothing moves it", reasonOf(on, nil, time.Now()))
+	require.Equal(t, "it ran here before, and nothing moves it", reasonOf(on, nil))
 	changes := []api.RepeatedChange{
 		change(1300, orchestrator.Move, orchestrator.ReasonRebalance, "w2", orchestrator.OutcomeFailed),
 		change(1200, orchestrator.Start, orchestrator.ReasonMissing, "w3", orchestrator.OutcomeDone),
 		change(1100, orchestrator.Move, orchestrator.ReasonDrain, "w2", orchestrator.OutcomeDone),
 		change(1000, orchestrator.Start, orchestrator.ReasonLost, "w2", orchestrator.OutcomeDone),
 	}
-	require.Equal(t, "moved here from a draining worker in term 1,100", reasonOf(on, changes, time.Now()))
+	require.Equal(t, "moved here from a draining worker in term 1,100", reasonOf(on, changes))
 	on.Has, on.Reason, on.Until = false, orchestrator.ReasonPaused, 1400
-	require.Equal(t, "starts pause, because the last ones failed; tried again in term 1,400", reasonOf(on, changes, time.Now()))
+	require.Equal(t, "starts pause, because the last ones failed; tried again in term 1,400", reasonOf(on, changes))
 	on.Has, on.Reason, on.Until = true, orchestrator.ReasonStays, 0
 	changes[2] = change(1100, orchestrator.Move, orchestrator.ReasonRoom, "w2", orchestrator.OutcomeDone)
-	require.Equal(t, "moved here, because it makes room for another one in term 1,100", reasonOf(on, changes, time.Now()))
+	require.Equal(t, "moved here, because it makes room for another one in term 1,100", reasonOf(on, changes))
 }
 
 func TestText(t *testing.T) {

@@ -250,7 +250,7 @@ func remarksOf(row api.TermRow) remarks {
 		parts = append(parts, plural(s.Deferred, "move")+" deferred")
 	}
 	if s.MovesHeld > 0 {
-		parts = append(parts, api.HeldText(s.MovesHeld, row.Holds, s.Start.Local()))
+		parts = append(parts, api.HeldText(s.MovesHeld, row.Holds))
 	}
 	if row.Quiet > 0 {
 		parts = append(parts, "then "+plural(row.Quiet, "quiet term"))
@@ -314,12 +314,12 @@ func tone(w api.Worker) string {
 }
 
 // fell returns what follows from the falls of a worker.
-func fell(p *api.Pause, now time.Time) string { return api.FellText(errText(p.Err), p.Ends, now) }
+func fell(p *api.Pause) string { return api.FellText(errText(p.Err), p.Ends) }
 
 // reasonOf returns why a worker has a task or not, as a sentence without its end. changes are
 // the last ones of the task, the newest first: if the worker keeps the task, one of them may
 // have brought it.
-func reasonOf(r api.WorkerReason, changes []api.RepeatedChange, now time.Time) string {
+func reasonOf(r api.WorkerReason, changes []api.RepeatedChange) string {
 	text := cmp.Or(whyNotHere[r.Reason], string(r.Reason))
 	if r.Has {
 		text = cmp.Or(whyHere[r.Reason], string(r.Reason))
@@ -339,7 +339,7 @@ func reasonOf(r api.WorkerReason, changes []api.RepeatedChange, now time.Time) s
 		text += "; tried again in term " + grouped(r.Until)
 	}
 	if !r.Ends.IsZero() {
-		text = "the worker " + api.FellText(r.Failure, r.Ends, now)
+		text = "the worker " + api.FellText(r.Failure, r.Ends)
 	}
 	return text
 }

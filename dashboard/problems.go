@@ -550,8 +550,5 @@ func shorten(s string, most int) string {
 
 // clock returns a time of the day, with the date if it is not that of now.
 func clock(t, now time.Time) string {
-	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {
-		return t.Format("15:04:05")
-	}
-	return t.Format("2006-01-02 15:04:05")
+	return strings.TrimPrefix(api.Clock(t), now.UTC().Format(time.DateOnly+" "))
 }

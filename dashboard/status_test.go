@@ -85,38 +85,38 @@ func TestD13_Causes(t *testing.T) {
 		{name: "a silent worker", workers: 3, tasks: 9, act: func(f *fleet) {
 			f.Cut("w2")
 			f.terms(2)
-		}, want: []string{"silent: w2 has been silent since 00:00:01: the worker is cut off: w2. Its 3 instances are held."}},
+		}, want: []string{"silent: w2 has been silent since 00:00:01 UTC: the worker is cut off: w2. Its 3 instances are held."}},
 		{name: "a slow worker", workers: 3, tasks: 9, act: func(f *fleet) {
 			f.Slow(20*time.Second, "w2")
 			f.terms(1)
-		}, want: []string{"late: w2 is late: it has not answered since 00:00:00. Its 3 instances are held."}},
+		}, want: []string{"late: w2 is late: it has not answered since 00:00:00 UTC. Its 3 instances are held."}},
 		{name: "slow workers", workers: 6, tasks: 12, act: func(f *fleet) {
 			f.Slow(20*time.Second, "w2", "w3")
 			f.terms(1)
-		}, want: []string{"late: 2 workers are late: the first has not answered since 00:00:00. Their 4 instances are held."}},
+		}, want: []string{"late: 2 workers are late: the first has not answered since 00:00:00 UTC. Their 4 instances are held."}},
 		{name: "a rack of silent workers", workers: 12, tasks: 24, act: func(f *fleet) {
 			f.Cut("w2", "w3", "w4", "w5")
 			f.terms(2)
-		}, want: []string{"silent: 4 workers have been silent since 00:00:01, for example: the worker is cut off: w2. Their 8 instances are held."}},
+		}, want: []string{"silent: 4 workers have been silent since 00:00:01 UTC, for example: the worker is cut off: w2. Their 8 instances are held."}},
 		{name: "mass loss", workers: 4, tasks: 8, act: func(f *fleet) {
 			f.Cut("w1", "w2", "w3")
 			f.terms(2)
-		}, want: []string{"mass loss: 3 workers have been silent since 00:00:01, for example: the worker is cut off: w1. " +
+		}, want: []string{"mass loss: 3 workers have been silent since 00:00:01 UTC, for example: the worker is cut off: w1. " +
 			"The network of this leader may have failed, so no worker is declared lost for now. Their 6 instances are held."}},
 		{name: "workers that fall silent one after the other", workers: 6, tasks: 12, act: func(f *fleet) {
 			f.Cut("w2")
 			f.terms(1)
 			f.Cut("w2", "w3")
 			f.terms(2)
-		}, want: []string{"silent: 2 workers have been silent, the first since 00:00:01, for example: the worker is cut off: w2. Their 4 instances are held."}},
+		}, want: []string{"silent: 2 workers have been silent, the first since 00:00:01 UTC, for example: the worker is cut off: w2. Their 4 instances are held."}},
 		{name: "a lost worker", workers: 3, tasks: 9, opts: options{orchestrator.WithGracePeriod(time.Second)}, act: func(f *fleet) {
 			f.Cut("w2")
 			f.terms(4)
-		}, want: []string{"lost: w2 has been lost since 00:00:01: the worker is cut off: w2. Other workers take its 3 tasks."}},
+		}, want: []string{"lost: w2 has been lost since 00:00:01 UTC: the worker is cut off: w2. Other workers take its 3 tasks."}},
 		{name: "a stuck worker", workers: 3, tasks: 9, act: func(f *fleet) {
 			f.Stick("w1")
 			f.terms(15)
-		}, want: []string{"stuck: w1 has been stuck since 00:00:11: a call has not returned, so no other is made. Its 3 instances are held."}},
+		}, want: []string{"stuck: w1 has been stuck since 00:00:11 UTC: a call has not returned, so no other is made. Its 3 instances are held."}},
 		{name: "a worker that never answered", workers: 0, tasks: 2, act: func(f *fleet) {
 			for _, name := range []string{"w1", "w2"} {
 				require.NoError(f.t, f.AddWorker(name))
@@ -319,7 +319,7 @@ func TestStatus_Overdue(t *testing.T) {
 		tag := get[api.Current](t, f.dashboard, "/api/v1/progress").Tag
 		source.last = f.Last() // as if its terms did not end
 		time.Sleep(36 * time.Second)
-		f.requireSummary("1 thing needs attention.", "no terms: No term has ended since 00:00:10, and one should begin every 10s.")
+		f.requireSummary("1 thing needs attention.", "no terms: No term has ended since 00:00:10 UTC, and one should begin every 10s.")
 		require.NotEqual(t, tag, get[api.Current](t, f.dashboard, "/api/v1/progress").Tag)
 		cancel()
 		require.ErrorIs(t, <-done, context.Canceled)

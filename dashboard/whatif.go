@@ -145,7 +145,7 @@ func (v *view[W, T]) planned(p *orchestrator.Plan[W, T], limit, bytes int) api.W
 	to.Waiting = someText(p.Waiting, limit, bytes/4, history.WaitingText)
 	to.Paused = someText(p.Paused, limit, bytes/4, history.PauseText)
 	to.Holds = someHolds(p.Holds)
-	if held := api.HeldText(p.Stats.MovesHeld, to.Holds, out.Now); held != "" {
+	if held := api.HeldText(p.Stats.MovesHeld, to.Holds); held != "" {
 		out.Verdict += " " + held + "."
 	}
 	return out

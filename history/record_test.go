@@ -85,7 +85,7 @@ func TestRecord_HoldsAndFalls(t *testing.T) {
 				require.Len(t, term.Paused, 1)
 				fallen := f.LastPlan().Paused[0]
 				require.Equal(t, history.Pause{
-					Kind: orchestrator.PauseFallen, Worker: "w1", Ends: fallen.Ends.UTC(), Failures: 2, Err: errors.New("fell 2 times in ten minutes"),
+					Kind: orchestrator.PauseFallen, Worker: "w1", Ends: fallen.Ends.UTC(), Failures: 2, Err: errors.New("fell 2 times, less than ten minutes apart"),
 				}, term.Paused[0])
 				break
 			}

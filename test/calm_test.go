@@ -143,7 +143,8 @@ func TestT16_AMinute(t *testing.T) {
 		require.Zero(t, p.Stats.Deferred)
 		require.Equal(t, 2, p.Stats.LowerBound)
 		require.Equal(t, []orchestrator.Hold{{Why: "worker w1 is silent", Until: began.Add(time.Minute)}}, p.Holds)
-		require.Contains(t, p.String(), "1 move for an even spread held: worker w1 is silent, at most until ")
+		until := began.Add(time.Minute).UTC().Format(time.DateTime)
+		require.Contains(t, p.String(), "; 1 move for an even spread waits: worker w1 is silent, until "+until+" UTC at the latest\n")
 		e, ok := f.Last().Explain("t1")
 		require.True(t, ok)
 		require.Equal(t, p.Holds, e.Holds)
@@ -163,6 +164,58 @@ func TestT16_AMinute(t *testing.T) {
 		f.term()
 		require.Empty(t, f.LastPlan().Holds)
 		require.Equal(t, 1, spread(f.loads()), "the silence is over")
+	})
+}
+
+// The minute is used up by a term that moves: an operator's hold does not use it, and the budget of
+// a term does not end its turn.
+func TestT16_AMinuteIsUsedUpByMoves(t *testing.T) {
+	inBubble(t, given{workers: 3, running: 12, opts: options{hold, orchestrator.WithMaxMoves(1)}}, func(t *testing.T, f *fleet) {
+		f.Hold(time.Now().Add(70*time.Second), "deploy")
+		f.Cut("w1")
+		f.join("w4")
+		for range 70 {
+			_ = f.NextTerm(t.Context())
+			require.NotEmpty(t, f.LastPlan().Holds)
+			require.Empty(t, f.RunsOn("w4"))
+			time.Sleep(time.Second)
+		}
+		for n := range 2 {
+			_ = f.NextTerm(t.Context())
+			require.Len(t, f.RunsOn("w4"), n+1)
+			require.Equal(t, 1-n, f.LastPlan().Stats.Deferred)
+		}
+		began := f.LastPlan().Stats.Start
+		_ = f.NextTerm(t.Context())
+		require.Equal(t, []orchestrator.Hold{{Why: "worker w1 is silent", Until: began.Add(time.Minute)}}, f.LastPlan().Holds)
+	})
+}
+
+// A hold without a text is one, and a silent worker is named only if it is silent.
+func TestT16_WhatAHoldSays(t *testing.T) {
+	until := time.Date(2027, 11, 27, 10, 20, 30, 0, time.FixedZone("", 3600))
+	require.Equal(t, "deploy of 1.4, until 2027-11-27 09:20:30 UTC at the latest", orchestrator.Hold{Why: "deploy\nof\r\n1.4\x1b", Until: until}.String())
+	require.Equal(t, "deploy", orchestrator.Hold{Why: "deploy"}.String())
+	inBubble(t, given{}, func(t *testing.T, f *fleet) {
+		until := time.Now().Add(time.Hour)
+		f.Hold(until, "")
+		f.expect(1)
+		f.term()
+		require.Equal(t, []orchestrator.Hold{{Why: "held", Until: until}}, f.LastPlan().Holds)
+		f.Hold(time.Time{}, "")
+		f.term()
+		require.Empty(t, f.LastPlan().Holds)
+	})
+	inBubble(t, given{workers: 6, running: 12, opts: options{hold}}, func(t *testing.T, f *fleet) {
+		f.Hold(time.Now().Add(time.Hour), "")
+		f.term()
+		require.Equal(t, "held", f.LastPlan().Holds[0].Why)
+		f.Cut("w3")
+		_ = f.NextTerm(t.Context())
+		require.Equal(t, "worker w3 is silent", f.LastPlan().Holds[1].Why)
+		f.Cut("w2", "w6")
+		_ = f.NextTerm(t.Context())
+		require.Equal(t, "worker w2 and 2 more are silent", f.LastPlan().Holds[1].Why)
 	})
 }
 
@@ -256,7 +309,7 @@ func TestT17_AWorkerThatComesAndGoes(t *testing.T) {
 		require.Len(t, fallen, 1)
 		require.Equal(t, "flaky", fallen[0].Worker)
 		require.InDelta(t, 30*time.Second, time.Until(fallen[0].Ends), float64(3*time.Second))
-		require.ErrorContains(t, fallen[0].Err, "times in ten minutes")
+		require.ErrorContains(t, fallen[0].Err, "times, less than ten minutes apart")
 		require.Contains(t, f.LastPlan().String(), "fallen")
 		time.Sleep(30 * time.Second)
 		require.NotEmpty(t, f.RunsOn("flaky"), "it has stayed")
@@ -333,6 +386,7 @@ func TestT17_TheEndOfALongPause(t *testing.T) {
 		time.Sleep(time.Until(ends) - time.Second)
 		f.term()
 		require.Equal(t, ends, f.paused(orchestrator.PauseFallen)[0].Ends)
+		require.Contains(t, f.LastPlan().String(), "fallen  w1      -     "+ends.UTC().Format(time.DateTime)+" UTC  8      fell 8 times, less than ten minutes apart")
 		time.Sleep(time.Second)
 		f.term()
 		require.Empty(t, f.paused(orchestrator.PauseFallen))

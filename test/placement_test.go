@@ -91,7 +91,7 @@ func TestT15_BadInput_Settings(t *testing.T) {
 		}
 		require.ErrorContains(t, f.UpdateTasks([]task{{Name: "t2", Weight: -1}}), "task t2: ")
 		require.ErrorContains(t, f.UpdateWorkers([]member{{Name: "w2", Share: -1}}), "worker w2: ")
-		require.ErrorContains(t, f.UpdateWeights(map[string]int64{"t1": -1}), "update weights: task t1: ")
+		require.ErrorContains(t, f.UpdateWeights(map[string]int64{"t1": -1}), "update weights: task t1: invalid: Weight is -1: must be between 0 and 1099511627776")
 		f.term()
 		_, err := f.Plan(orchestrator.Hypothesis[string, string]{AddWorkers: []member{{Name: "w2", Labels: []string{""}}}})
 		require.ErrorIs(t, err, orchestrator.ErrInvalid)

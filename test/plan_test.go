@@ -653,12 +653,12 @@ waiting  task  instances  worker  reason
          d     2          -       no open worker
          e     1          w3      held
 
-paused  worker  task  until term  failures  last failure
-worker  w4      -     44          1         boom
-task    w1      g     48          2         boom
-start   w4      f     50          3         boom
-stop    w5      h     43          1         boom
-moves   -       -     44          1         boom
+paused  worker  task  until    times  why
+worker  w4      -     term 44  1      boom
+task    w1      g     term 48  2      boom
+start   w4      f     term 50  3      boom
+stop    w5      h     term 43  1      boom
+moves   -       -     term 44  1      boom
 
 worker  state                   before  after
 w1      answering, draining     5       4

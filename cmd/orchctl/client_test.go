@@ -407,9 +407,9 @@ func TestWatch_GoesOn(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		cancel()
 		require.Equal(t, exitDone, <-code)
-		require.Equal(t, "23:59:59  term 1 of epoch 1: ok: In term 1.\n"+
-			"00:00:06  term 2: move new\\u001b w1 -> w2, drain: done, stopped for 1s\n"+
-			"00:00:06  term 2: ok: In term 2.\n", out.String())
+		require.Equal(t, "1999-12-31 23:59:59 UTC  term 1 of epoch 1: ok: In term 1.\n"+
+			"2000-01-01 00:00:06 UTC  term 2: move new\\u001b w1 -> w2, drain: done, stopped for 1s\n"+
+			"2000-01-01 00:00:06 UTC  term 2: ok: In term 2.\n", out.String())
 		require.Equal(t, "orchctl: http://a: connection refused; does the process run, and is the address right?; asking again every 1s\norchctl: http://a answers again\n", errs.String())
 	})
 }

@@ -57,7 +57,7 @@ func (s *session) statusText(a *api.Status) string {
 	if p := a.Progress; p != nil {
 		fmt.Fprintf(&b, "a term is under way: %s\n", progressText(p, a.Now))
 	}
-	fmt.Fprintf(&b, "%s\n%s\n", api.Printable(a.Summary), s.heldText(a.MovesHeld, a.Holds, a.Now))
+	fmt.Fprintf(&b, "%s\n%s\n", api.Printable(a.Summary), s.heldText(a.MovesHeld, a.Holds))
 
 	var rows [][]string
 	for _, p := range a.Problems {
@@ -77,8 +77,8 @@ func (s *session) statusText(a *api.Status) string {
 
 // heldText returns a sentence that says which moves for an even spread wait and why, as lines; ""
 // if there are no holds.
-func (s *session) heldText(moves int, holds []orchestrator.Hold, now time.Time) string {
-	text := api.HeldText(moves, holds, now)
+func (s *session) heldText(moves int, holds []orchestrator.Hold) string {
+	text := api.HeldText(moves, holds)
 	if text == "" {
 		return ""
 	}
@@ -185,12 +185,12 @@ func (s *session) news(ctx context.Context, last, now *api.Status) (answered boo
 	return true, s.write(b.String())
 }
 
-// clock returns a time of day, or "-" if t is zero.
+// clock returns a time, or "-" if t is zero.
 func clock(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return t.Format(time.TimeOnly)
+	return api.Clock(t)
 }
 
 // ask calls get for a command that goes on without an answer. It says when answers stop and

@@ -211,11 +211,8 @@ func short(d time.Duration) string {
 // when returns a time for a table, or "-" if t is zero: of a log as it is, and otherwise how
 // long ago it was.
 func (s *session) when(now, t time.Time) string {
-	switch {
-	case t.IsZero():
-		return "-"
-	case s.settings.log != nil:
-		return t.Local().Format(time.DateTime)
+	if s.settings.log != nil || t.IsZero() {
+		return clock(t)
 	}
 	return ago(now, t) + " ago"
 }

@@ -100,7 +100,7 @@ func taskDetail(*flag.FlagSet) action {
 
 func why(*flag.FlagSet) action {
 	return oneTask(func(s *session, b *strings.Builder, a *api.TaskDetail) {
-		b.WriteString(s.heldText(0, a.Holds, a.Now))
+		b.WriteString(s.heldText(0, a.Holds))
 		for i := range a.Waiting {
 			if w := &a.Waiting[i]; w.Causes != nil {
 				fmt.Fprintf(b, "waiting: %s\n", waitingText(w))
@@ -116,7 +116,7 @@ func why(*flag.FlagSet) action {
 				until = fmt.Sprintf("until term %d", r.Until)
 			}
 			if !r.Ends.IsZero() {
-				until = api.FellText(r.Failure, r.Ends, a.Now)
+				until = api.FellText(r.Failure, r.Ends)
 			} else if r.Failure != "" {
 				until = strings.TrimPrefix(until+": "+api.Printable(r.Failure), ": ")
 			}

@@ -43,7 +43,7 @@ func termRow(t *api.TermRow, when string) []string {
 	all := x.Workers.Answering + x.Workers.Silent + x.Workers.Lost
 	text := changesText(x)
 	if x.MovesHeld > 0 {
-		text += "; " + api.HeldText(x.MovesHeld, t.Holds, x.Start.Local())
+		text += "; " + api.HeldText(x.MovesHeld, t.Holds)
 	}
 	if t.Quiet > 0 {
 		text += fmt.Sprintf("; %s followed", plural(t.Quiet, "quiet term"))

@@ -95,7 +95,7 @@ func workers(f *flag.FlagSet) action {
 			for _, w := range a.Workers {
 				why := w.Err
 				if f := w.Fallen; why == "" && f != nil {
-					why = api.FellText(errText(f.Err), f.Ends, a.Now)
+					why = api.FellText(errText(f.Err), f.Ends)
 				}
 				if q := w.Quarantine; w.Err == "" && q != nil {
 					why = fmt.Sprintf("%s until term %d: %v", plural(q.Failures, "failure"), q.Until, q.Err)
@@ -225,7 +225,7 @@ func (s *session) pauses(pauses []api.Pause) string {
 	for _, p := range pauses {
 		rows = append(rows, append([]string{pauseText(&p)}, pauseRow(&p)...))
 	}
-	return s.screen.table([]string{"paused", "until term", "failures", "last failure"}, rows)
+	return s.screen.table([]string{"paused", "until", "times", "why"}, rows)
 }
 
 func pauseText(p *api.Pause) string {
@@ -242,7 +242,7 @@ func pauseText(p *api.Pause) string {
 }
 
 func pauseRow(p *api.Pause) []string {
-	until := strconv.FormatUint(p.Until, 10)
+	until := fmt.Sprint("term ", p.Until)
 	if !p.Ends.IsZero() {
 		until = clock(p.Ends)
 	}
@@ -271,7 +271,7 @@ func quarantined(f *flag.FlagSet) action {
 					rows = append(rows, append([]string{shown(w.Name), strconv.Itoa(w.Tasks)}, pauseRow(w.Quarantine)...))
 				}
 			}
-			return s.screen.table([]string{"worker", "tasks", "until term", "failures", "last failure"}, rows)
+			return s.screen.table([]string{"worker", "tasks", "until", "times", "why"}, rows)
 		})
 	}
 }

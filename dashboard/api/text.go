@@ -12,8 +12,8 @@ import (
 
 // HeldText returns how many moves for an even spread wait, and for the first three holds why and
 // until when, without a full stop: "39 moves for an even spread wait: worker w3 is silent, until
-// 10:20:30 at the latest". It is empty without moves and holds. now is the time of the answer.
-func HeldText(moves int, holds []orchestrator.Hold, now time.Time) string {
+// 2026-11-27 10:20:30 UTC at the latest". It is empty without moves and holds.
+func HeldText(moves int, holds []orchestrator.Hold) string {
 	text := fmt.Sprintf("%d moves for an even spread wait", moves)
 	switch {
 	case moves == 1:
@@ -25,10 +25,7 @@ func HeldText(moves int, holds []orchestrator.Hold, now time.Time) string {
 	}
 	sep := ": "
 	for _, h := range holds[:min(len(holds), 3)] {
-		text += sep + Printable(h.Why)
-		if !h.Until.IsZero() {
-			text += ", until " + clock(h.Until, now) + " at the latest"
-		}
+		text += sep + orchestrator.Hold{Why: Printable(h.Why), Until: h.Until}.String()
 		sep = "; "
 	}
 	if more := len(holds) - 3; more > 0 {
@@ -37,18 +34,12 @@ func HeldText(moves int, holds []orchestrator.Hold, now time.Time) string {
 	return text
 }
 
-// FellText returns what follows from the falls of a worker, without a full stop: "fell 3 times in
-// ten minutes; gains nothing for an even spread until 10:20:30". falls is the text of the pause's
-// error, and ends its end. now is the time of the answer.
-func FellText(falls string, ends, now time.Time) string {
-	return strings.TrimPrefix(Printable(falls)+"; gains nothing for an even spread until "+clock(ends, now), "; ")
+// FellText returns what follows from the falls of a worker, without a full stop: "fell 3 times, less
+// than ten minutes apart; gains nothing for an even spread until 2026-11-27 10:20:30 UTC". falls is
+// the text of the pause's error, and ends its end.
+func FellText(falls string, ends time.Time) string {
+	return strings.TrimPrefix(Printable(falls)+"; gains nothing for an even spread until "+Clock(ends), "; ")
 }
 
-// clock returns a time of the day, with the date if it is not that of now.
-func clock(t, now time.Time) string {
-	t = t.In(now.Location())
-	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
-		return t.Format(time.TimeOnly)
-	}
-	return t.Format(time.DateTime)
-}
+// Clock returns a time as all texts have it, such as "2026-11-27 10:20:30 UTC".
+func Clock(t time.Time) string { return t.UTC().Format(time.DateTime + " UTC") }

@@ -16,10 +16,10 @@ import (
 // calm is how long moves for an even spread wait for silent workers. Then one term moves.
 const calm = time.Minute
 
-// Hold is why moves for an even spread wait.
+// Hold is why moves for an even spread wait: a text, or silent workers.
 type Hold struct {
-	Why    string // "": Worker is silent
-	Worker int32  // an index into the fleet
+	Why    string
+	Silent []int32 // indices into the fleet
 	Until  time.Time
 }
 
@@ -27,9 +27,14 @@ type Hold struct {
 func (d *decider) holds() []Hold {
 	holds := slices.Clone(d.expect.Holds)
 	f, now := d.fleet, d.now.Time
-	silent := slices.IndexFunc(f.Workers, func(w *Worker) bool { return w.State == Silent && !w.Stuck && w.Holds() > 0 })
+	var silent []int32
+	for i, w := range f.Workers {
+		if w.State == Silent && !w.Stuck && w.Holds() > 0 {
+			silent = append(silent, int32(i))
+		}
+	}
 	switch {
-	case silent < 0:
+	case silent == nil:
 		f.silentSince = time.Time{}
 		return holds
 	case f.silentSince.IsZero():
@@ -39,11 +44,10 @@ func (d *decider) holds() []Hold {
 	if end := f.massLossSince.Add(massLossHold); !f.massLossSince.IsZero() && end.After(until) {
 		until = end
 	}
-	if !now.Before(until) {
-		f.silentSince = now
-		return holds
+	if now.Before(until) {
+		holds = append(holds, Hold{Silent: silent, Until: until})
 	}
-	return append(holds, Hold{Worker: int32(silent), Until: until})
+	return holds
 }
 
 // The pauses after falls. A fall is forgotten after fallMemory.

@@ -195,6 +195,9 @@ func (d *decider) decide() {
 	d.problem.Still = len(d.out.Holds) > 0
 	plan := d.plan()
 	d.translate(&plan)
+	if f := d.fleet; !f.silentSince.IsZero() && len(d.out.Holds) == 0 && d.out.Deferred == 0 {
+		f.silentSince = d.now.Time // all moves are made: the next calm begins
+	}
 	d.placeOnFallen()
 	d.tryWorkers()
 	d.trySuspects()

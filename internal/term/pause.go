@@ -106,7 +106,7 @@ func (f *Fleet) Paused(now Moment) (all []Paused) {
 	for i, w := range f.Workers {
 		if ends, ok := fallen[i]; ok {
 			n := f.falls[w.Host].count
-			add(PauseFallen, int32(i), none, Pause{Failures: n, Err: fmt.Errorf("fell %d times in ten minutes", n)}, ends)
+			add(PauseFallen, int32(i), none, Pause{Failures: n, Err: fmt.Errorf("fell %d times, less than ten minutes apart", n)}, ends)
 		}
 		for _, task := range slices.Sorted(maps.Keys(w.stops)) {
 			if s := w.stops[task]; s.failures > 0 {
