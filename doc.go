@@ -110,15 +110,15 @@
 // UpdateTasks was called, no task is unexpected and none is stopped.
 //
 // T16. Moves for an even spread wait during a [Orchestrator.Hold], and while a worker that held
-// tasks is silent: then one term a minute moves. Starts, drains and evictions do not wait.
+// tasks is silent: then they are made once a minute. Starts, drains and evictions do not wait.
 //
-// T17. A worker that falls twice in ten minutes ([PauseFallen]) gains nothing for an even
+// T17. A worker that falls again within ten minutes ([PauseFallen]) gains nothing for an even
 // spread for 30 s from its return, and twice as long after each further fall.
 //
 // T18. In [Orchestrator.UpdateWeights] an absent task is not measured, and 0 is the least weight.
 //
-// A plan is part of a term. A worker that joins gets its share in the next term, and
-// nothing else moves. Package rebalance has the proof.
+// A plan is part of a term. A worker that joins gets its share in the next term, unless such moves
+// wait (T16, T17), and nothing else moves. Package rebalance has the proof.
 //
 //   - P1: Each task runs on as many different workers as wanted, if that many can take it.
 //   - P2: The numbers of tasks on open workers differ by at most one, or are as even as

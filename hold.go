@@ -41,9 +41,10 @@ const notWeighed = "the weights are not known yet"
 // update, which then moves a task once if new workers join first. Missing instances start, and
 // drains and evictions go on; other instances move only to make room for them.
 //
-// There is one hold for each why, which [Plan].Holds shows. Another call with the same why
-// replaces it. One with a time that is not in the future, such as the zero time, ends it, and
-// starts a term. Moves wait as long as any hold lasts. Holds end with the orchestrator.
+// There is one hold for each why, which [Plan].Holds shows; an empty one stands for "held". Another
+// call with the same why replaces it. One with a time that is not in the future, such as the zero
+// time, ends it; under Run that starts a term. A why of which there is no hold ends nothing, so keep
+// the text. Moves wait as long as any hold lasts. Holds end with the orchestrator.
 func (o *Orchestrator[W, T]) Hold(until time.Time, why string) {
 	why = strings.Clone(cmp.Or(why, "held"))
 	o.change(func() bool {

@@ -263,9 +263,10 @@ func WithEpoch(e uint64) Option {
 	return set(func(c *config) { c.Epoch = e })
 }
 
-// WithMaxPause bounds the pauses after failed starts and stops. They are counted in
-// terms; without a bound in time they would last for hours under a slow ticker. The
-// default is a minute. It must be above 0 and at most 24 h.
+// WithMaxPause bounds the pauses after failed starts and stops, and after falls ([PauseFallen]).
+// The former are counted in terms; without a bound in time they would last for hours under a slow
+// ticker. The default is a minute. It must be above 0 and at most 24 h. No pause after falls
+// outlasts ten minutes.
 func WithMaxPause(d time.Duration) Option {
 	return checked(func(c *config) { c.MaxPause = d }, d > 0 && d <= 24*time.Hour, "WithMaxPause(%v): must be above 0 and at most 24h", d)
 }

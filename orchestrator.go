@@ -176,9 +176,10 @@ func (o *Orchestrator[W, T]) ListExpectedTasks() []Task[T] {
 }
 
 // AddWorker adds or redefines a worker. The next term lists a new worker and gives it
-// its share of tasks. An existing worker keeps its state, and keeps draining if
-// DrainWorker was called. If the name or an option is invalid, AddWorker returns an error
-// that wraps [ErrInvalid] and changes nothing.
+// what is missing, and its share of tasks unless such moves wait ([Plan].Holds, [PauseFallen]).
+// An existing worker keeps its state, and keeps draining if DrainWorker was called. If the name
+// or an option is invalid, AddWorker returns an error that wraps [ErrInvalid] and changes
+// nothing.
 func (o *Orchestrator[W, T]) AddWorker(name W, opts ...WorkerOption) error {
 	if err := checkName("worker", name); err != nil {
 		return err

@@ -210,8 +210,9 @@ const (
 	// ReasonNoOtherWorker: every worker that could take the instance already
 	// runs one of the same task.
 	ReasonNoOtherWorker = Reason(term.ReasonNoOtherWorker)
-	// ReasonPaused: the workers that could take the instance failed to start it
-	// before, or its stop on the named worker failed.
+	// ReasonPaused: the workers that could take the instance failed to start it before, or its
+	// stop on the named worker failed. In [Snapshot.Explain] the worker may have fallen too
+	// ([PauseFallen]).
 	ReasonPaused = Reason(term.ReasonPaused)
 	// ReasonPinned: the named worker is draining and has pinned the task; see [Pin].
 	ReasonPinned = Reason(term.ReasonPinned)
@@ -356,14 +357,20 @@ const (
 	// PauseMoves: a move left its task stopped, so starts may fail on every worker. No
 	// healthy instance moves, and after the pause only one.
 	PauseMoves = PauseKind(term.PauseMoves)
-	// PauseFallen: the worker fell more than once in ten minutes: it was lost, removed with
-	// tasks, undrained, or came back without its tasks. It keeps its tasks, and takes only
-	// missing ones that no other worker may run.
+	// PauseFallen: the worker's host fell again within ten minutes. A fall is a worker that is
+	// lost, removed with tasks while it does not drain, undrained, or, without a Host, back with
+	// none of its tasks. Workers of a host that fall together count once.
+	//
+	// The worker keeps its tasks. It gains only what no other worker may run, of what is missing
+	// or on draining workers. The pause is 30 s from its return, twice as long after each further
+	// fall, and at most [WithMaxPause]. It ends at the latest ten minutes after the last fall.
+	// Falls are forgotten then, or when the host has answered for twice the pause. If more than
+	// half of the open workers would pause, none does.
 	PauseFallen = PauseKind(term.PauseFallen)
 )
 
 // Pause is a worker, a task or a kind of write that terms leave alone for a while,
-// because it failed.
+// because it failed or fell.
 type Pause[W, T comparable] struct {
 	Kind PauseKind
 	// Worker and Task are the zero value if the kind has none.
@@ -373,9 +380,9 @@ type Pause[W, T comparable] struct {
 	// is the end.
 	Until uint64
 	Ends  time.Time
-	// Failures counts the failures in a row.
+	// Failures counts the failures in a row, or the falls.
 	Failures int
-	// Err is the last failure.
+	// Err is the last failure, or says how often the worker fell.
 	Err error
 }
 

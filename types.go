@@ -124,8 +124,10 @@ type Worker[W comparable] struct {
 	Share int `json:"share,omitempty"`
 	// MaxTasks is the most tasks that the worker runs; 0 means no limit.
 	MaxTasks int `json:"max_tasks,omitempty"`
-	// Host is what runs the worker, where each process has another Name; empty means that the
-	// name stands for it. Its falls outlive the worker: see [PauseFallen].
+	// Host is what runs the worker, where each process has another Name. Its falls outlive the
+	// worker: see [PauseFallen]. If it is empty, the name stands for it, and a restart in place is
+	// a fall too. A worker with a Host that restarts in place has not fallen, also if the Host is
+	// its name.
 	Host string `json:"host,omitempty"`
 }
 

@@ -141,7 +141,7 @@ type Worker struct {
 	Stuck       bool               `json:"stuck,omitempty"`
 	// Quarantine says why it is quarantined, and for how long. It is nil otherwise.
 	Quarantine *Pause `json:"quarantine,omitempty"`
-	// Fallen says that it fell more than once in ten minutes, and until when it gains nothing
+	// Fallen says that it fell again within ten minutes, and until when it gains nothing
 	// for an even spread. It is nil otherwise.
 	Fallen *Pause `json:"fallen,omitempty"`
 	// Since and SinceTerm say when it entered the state.
