@@ -128,6 +128,8 @@ func TestSimulate_Regressions(t *testing.T) {
 		77018373,  // a suspect whose try was skipped paused as if it had been tried
 		950002495, // in a circle of moves, one that had failed before never began
 		77107079,  // starts waited for a late worker that was quarantined
+
+		995095712090, // a drain shared the worker of its try with starts that hang, which came first
 	} {
 		_, err := simulator.Run(t, seed, simulator.Settings{})
 		require.NoError(t, err)

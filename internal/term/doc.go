@@ -35,7 +35,8 @@
 // all workers, and afterwards it is tried on another worker than the last one.
 // The pause of a suspect grows with each timeout, and with each round of as many
 // failures as there are workers. No term waits for a suspect that has timed out: it is
-// tried on a third of the workers at once, and its worker is late while the call lasts.
+// tried on a third of the workers at once, and its worker is late while the call lasts. Starts
+// and moves of these are not tried on the same worker, because the starts come first.
 //
 // A suspect whose pause is the longest may need a place on a full worker, because the
 // others have rejected it. Then it is planned like any other task, and healthy tasks make

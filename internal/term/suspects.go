@@ -23,8 +23,8 @@ type suspects struct {
 	// holders holds the workers on which suspects run or may run.
 	holders map[uint64]bool
 	// hang holds the workers on which those that hang are tried in this term, by index in the
-	// fleet, and spare is how many more there may be.
-	hang  map[int]bool
+	// fleet, with the worker that they leave, or None. spare is how many more there may be.
+	hang  map[int]int32
 	spare int
 }
 
@@ -184,7 +184,7 @@ func (d *decider) trySuspects() {
 		places = append(places, int(w))
 	}
 	places = append(places, slices.Sorted(maps.Keys(d.fallen))...)
-	d.suspects.hang, d.suspects.spare = make(map[int]bool), max(len(places)/3, 1)
+	d.suspects.hang, d.suspects.spare = make(map[int]int32), max(len(places)/3, 1)
 	for _, w := range d.fleet.Workers {
 		if w.Late && d.now.Time.Sub(w.hangs) < d.cfg.Timeout {
 			d.suspects.spare--
@@ -201,7 +201,7 @@ func (d *decider) trySuspects() {
 			continue
 		}
 		for _, from := range x.drainFrom {
-			if x.Pause.active(d.now) || d.budget() <= 0 || d.stops(x.Task, from) {
+			if w := d.fleet.Workers[from]; x.Pause.active(d.now) || d.budget() <= 0 || d.stops(x.Task, from) || w.stopFails(x.Task) && w.retry(d.now) != x.Task {
 				break
 			}
 			if to := d.placeFor(x, from, places, after, &next); to != handover.None {
@@ -255,7 +255,7 @@ func (d *decider) placeFor(x *suspect, from int32, places, after []int, next *in
 		pair := taskOn{Task: x.Task, Worker: d.fleet.Workers[w].Serial}
 		pause, rank := d.breakers.pauseOn(pair), 0
 		switch {
-		case w == int(from), hangs && !d.mayHang(w), d.breakers.left[pair].Failures > 0, x.Pause.Failures == 0 && pause.active(d.now),
+		case w == int(from), hangs && !d.mayHang(x, w, from), d.breakers.left[pair].Failures > 0, x.Pause.Failures == 0 && pause.active(d.now),
 			!d.mayStart(x.Task, w, on, after):
 			continue
 		case !d.fallen[w].IsZero():
@@ -277,8 +277,8 @@ func (d *decider) placeFor(x *suspect, from int32, places, after []int, next *in
 	if found < 0 {
 		return handover.None
 	}
-	if hangs && !d.suspects.hang[found] {
-		d.suspects.hang[found] = true
+	if _, tried := d.suspects.hang[found]; hangs && !tried {
+		d.suspects.hang[found] = from
 		d.suspects.spare--
 	}
 	if best == 3 { // one trial in a term
@@ -290,11 +290,14 @@ func (d *decider) placeFor(x *suspect, from int32, places, after []int, next *in
 	return int32(found)
 }
 
-// mayHang reports whether suspects that hang may be tried on a worker, by index, in this term. No term
+// mayHang reports whether a suspect that hangs may be tried on a worker, by index, in this term. No term
 // waits for these calls, and they keep few workers busy: one in three, and each for two thirds of
-// the time.
-func (d *decider) mayHang(w int) bool {
-	return d.suspects.hang[w] || d.suspects.spare > 0 && d.now.Time.Sub(d.fleet.Workers[w].hangs) >= d.cfg.Timeout*3/2
+// the time. from is the worker that the suspect leaves, or None. Others do not share the worker: starts
+// come before moves, whoever was tried longest ago, and nothing follows a start that hangs.
+func (d *decider) mayHang(x *suspect, w int, from int32) bool {
+	other, tried := d.suspects.hang[w]
+	return tried && other == from && (from == handover.None || x.missing == 0) ||
+		!tried && d.suspects.spare > 0 && d.now.Time.Sub(d.fleet.Workers[w].hangs) >= d.cfg.Timeout*3/2
 }
 
 // nameRoom names the moves that make room for others on full workers, while suspects need it.
