@@ -140,7 +140,7 @@ func (w *world) forget(worker, task string, why Cause) {
 		all = append(all, w.copies(name)...)
 	}
 	for _, s := range w.pending {
-		all = append(all, s.copies...)
+		all = append(append(all, s.run), s.copies...) // they may have ended since
 	}
 	for _, r := range all {
 		if r.worker.name == worker && (task == "" || task == r.task) {

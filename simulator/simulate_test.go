@@ -130,6 +130,7 @@ func TestSimulate_Regressions(t *testing.T) {
 		77107079,  // starts waited for a late worker that was quarantined
 
 		995095712090, // a drain shared the worker of its try with starts that hang, which came first
+		954814419668, // a late start on a worker that was lost, and that left before its leader's term ended
 	} {
 		_, err := simulator.Run(t, seed, simulator.Settings{})
 		require.NoError(t, err)
