@@ -16,7 +16,8 @@ import (
 const (
 	startsWithin    = 30 // terms until a missing healthy task runs
 	convergesWithin = 60 // terms until drains have ended and the spread is even
-	warmUp          = 20 // terms before the steady ones
+	warmUp          = 20 // terms before the steady ones, beside the turns of stops
+	turnFor         = 6  // terms in which a stop fails three times: after the last one, another copy has its turn (T10)
 	steadyFor       = 30 // steady terms
 	longAtMost      = 20 // long terms among the steady ones
 	movesAtMost     = 20 // moves of healthy tasks in the steady terms
@@ -157,10 +158,11 @@ func (ft *finalTerms) load(m *member, wanted bool) int {
 
 // checkSteady runs terms in which only new tasks change anything. Few of the terms may be
 // long, and few moves of healthy tasks may begin. Faulty workers and tasks are tried again, less
-// and less often.
+// and less often. So are the copies of a surplus task that cannot be stopped, once each of them has
+// had its turn: the pauses of each worker begin with one term.
 func (ft *finalTerms) checkSteady() {
 	w := ft.w
-	for ft.terms < warmUp {
+	for ft.terms < warmUp+turnFor*ft.stuckCopies() {
 		if !ft.runTerm() {
 			return
 		}
@@ -190,6 +192,16 @@ func (ft *finalTerms) checkSteady() {
 	if long > longAtMost || moves > movesAtMost {
 		ft.fail(Live, "of %d terms while faults last, %d were long, and %d healthy tasks moved", steadyFor, long, moves)
 	}
+}
+
+// stuckCopies returns the most copies of a task that cannot be stopped and runs more often than wanted.
+func (ft *finalTerms) stuckCopies() (most int) {
+	for name, task := range ft.w.tasks {
+		if n := len(ft.w.cluster.Running(name)); n > task.Instances && ft.w.resistanceOf(name) != 0 {
+			most = max(most, n)
+		}
+	}
+	return most
 }
 
 // checkOutage runs terms in which no start succeeds. Almost no running task may stop.

@@ -93,7 +93,8 @@
 //   - Within 60 terms, and as many more as a budget of moves requires, no healthy task is to
 //     leave a draining worker, and none is to move for an even spread. Every 20 of these terms
 //     are followed by a minute's pause, because moves for an even spread may wait so long.
-//   - In the 30 terms after that, few terms are long and few healthy tasks move.
+//   - In the 30 terms after that, few terms are long and few healthy tasks move. These terms begin
+//     once each copy of a surplus task that cannot be stopped has had its turn.
 //   - If no start succeeds anywhere, hardly any task stops.
 //
 // # After the faults
