@@ -132,6 +132,7 @@ func TestSimulate_Regressions(t *testing.T) {
 		995095712090, // a drain shared the worker of its try with starts that hang, which came first
 		954814419668, // a late start on a worker that was lost, and that left before its leader's term ended
 		228282564758, // the copies of a surplus task that cannot be stopped had their first turns in the steady terms
+		666151430137, // a task without its label and one that could take its place waited for each other, and both start first
 	} {
 		_, err := simulator.Run(t, seed, simulator.Settings{})
 		require.NoError(t, err)

@@ -188,9 +188,7 @@ func (f *Fleet) Decide(t *Tasks, now Moment) Decision {
 
 func (d *decider) decide() {
 	d.makeProblem()
-	if d.frozen {
-		d.listHeld()
-	}
+	d.listHeld()
 	d.out.Holds = d.holds()
 	d.problem.Still = len(d.out.Holds) > 0
 	plan := d.plan()

@@ -32,10 +32,12 @@ type Fleet struct {
 	// initial.
 	started bool
 	// massLossSince is when too many workers fell silent, and massLossEnded when enough
-	// answered again. They are zero without a mass loss.
-	massLossSince, massLossEnded time.Time
-	// silentSince is when moves for an even spread began to wait for silent workers.
-	silentSince time.Time
+	// answered again. They are zero without a mass loss. silentSince is when moves for an even
+	// spread began to wait for silent workers.
+	massLossSince, massLossEnded, silentSince time.Time
+	// singleIn is the term in which one copy moves at most: in the one before, moves that all
+	// start first waited for each other's room, and one was for an even spread.
+	singleIn uint64
 	// falls holds the falls of hosts (T17).
 	falls map[string]falls
 	// runs holds the tasks of each worker as of the last snapshot, which shares it.

@@ -228,6 +228,31 @@ func TestDecide_ASuspectNeedsRoom(t *testing.T) {
 	require.True(t, w.runs[1][suspect])
 }
 
+// P10: a task that lacks a label, and one that would take its place for an even spread, wait for each
+// other's room on full workers, and both start first. The next term moves the first one elsewhere.
+func TestDecide_ACircleThatStartsFirst(t *testing.T) {
+	const evicted, other = 0, 1
+	w := newWorld(3, 7)
+	w.tasks.StartFirst = slices.Repeat([]bool{true}, 7)
+	w.tasks.Requires = [][]string{nil, {"gpu"}}
+	w.tasks.Class = []int32{1, 0, 1, 1, 1, 1, 0}
+	w.Workers[0].Rules = &WorkerRules{Share: 1, Labels: []string{"gpu"}}
+	w.Workers[1].Rules = &WorkerRules{Share: 1, MaxTasks: 2}
+	w.Workers[2].Rules = &WorkerRules{Share: 1, MaxTasks: 1, Labels: []string{"gpu"}}
+	for task := range int32(7) {
+		w.runs[map[int32]int{evicted: 1, other: 2, 6: 1}[task]][task] = true
+	}
+	w.next()
+	d := w.Decide(&w.tasks, w.now)
+	require.Empty(t, d.Changes)
+	require.Equal(t, 1, d.Deferred)
+	s := w.Snapshot(&d, &w.tasks, w.now)
+	require.Equal(t, w.now.Term+1, s.Suppose(w.cfg, nil, w.now.Time).singleIn)
+	w.next()
+	w.write(w.Decide(&w.tasks, w.now).Changes, done)
+	require.True(t, w.runs[0][evicted])
+}
+
 // T4: a worker without an answer is late first, silent if its call failed, and lost when
 // a call fails at the end of the grace period.
 func TestT4_NoAnswer(t *testing.T) {

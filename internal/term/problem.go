@@ -12,7 +12,7 @@ import (
 // and where tasks may go.
 func (d *decider) makeProblem() {
 	p := &d.problem
-	p.Want, p.MaxMoves, p.Trial = d.expect.Instances, d.cfg.MaxMoves, false
+	p.Want, p.MaxMoves, p.Trial = d.expect.Instances, d.cfg.MaxMoves, d.fleet.singleIn == d.now.Term
 	p.States, p.Running, p.Pinned = p.States[:0], p.Running[:0], nil
 	p.Forbidden, d.index = p.Forbidden[:0], d.index[:0]
 	d.leaving, d.stopAgain, d.retries = d.leaving[:0], d.stopAgain[:0], d.retries[:0]

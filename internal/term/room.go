@@ -134,7 +134,8 @@ func (d *decider) dropWithoutRoom() {
 }
 
 // openCircles lets one move of those that wait for each other in a circle stop before there is room for
-// it. If all moves of a circle start first, they are skipped.
+// it. If all moves of a circle start first, they are skipped. If one of them is for an even spread, the
+// next term makes one move at most, for which there is room.
 func (d *decider) openCircles() {
 	changes, walks := d.out.Changes, make([]int, len(d.out.Changes))
 	for i := range changes {
@@ -159,6 +160,9 @@ func (d *decider) openCircles() {
 		}
 		for ; !open && changes[at].Skip == handover.NotSkipped; at = changes[at].After - 1 {
 			changes[at].Skip = handover.NoRoom
+			if changes[at].Reason == ReasonRebalance {
+				d.fleet.singleIn = d.now.Term + 1
+			}
 		}
 	}
 }

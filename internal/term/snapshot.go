@@ -17,11 +17,12 @@ type Snapshot struct {
 	breakers *breakers        // nil if they hold nothing
 	ran      []int32          // tasks that ran before, among those that failed, changed or wait
 
-	massLossSince, massLossEnded time.Time // as in Fleet
-	storm                        storm
-	silentSince                  time.Time
-	falls                        map[string]falls // as in Fleet
-	moved                        map[int32]moved  // as in Fleet
+	massLossSince, massLossEnded, silentSince time.Time // as in Fleet
+
+	storm    storm
+	singleIn uint64           // as in Fleet
+	falls    map[string]falls // as in Fleet
+	moved    map[int32]moved  // as in Fleet
 }
 
 // Record is a worker as a term left it, in a form that is cheap to make.
@@ -106,8 +107,7 @@ func (f *Fleet) Quarantined(w *Worker) bool {
 func (f *Fleet) Snapshot(d *Decision, t *Tasks, now Moment) *Snapshot {
 	s := &Snapshot{
 		Workers: make([]Record, len(f.Workers)), runs: f.shareRuns(), tasks: len(f.flags),
-		massLossSince: f.massLossSince, massLossEnded: f.massLossEnded, storm: f.storm,
-		silentSince: f.silentSince,
+		massLossSince: f.massLossSince, massLossEnded: f.massLossEnded, silentSince: f.silentSince, storm: f.storm, singleIn: f.singleIn,
 	}
 	for i, w := range f.Workers {
 		if w.standing == nil || w.standing.State != w.State {
@@ -172,7 +172,7 @@ func (s *Snapshot) Load(i int) int { return len(s.runs[i]) }
 // workers' lists with the snapshot.
 func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time) *Fleet {
 	f := New(cfg)
-	f.massLossSince, f.massLossEnded, f.storm, f.silentSince = s.massLossSince, s.massLossEnded, s.storm, s.silentSince
+	f.massLossSince, f.massLossEnded, f.silentSince, f.storm, f.singleIn = s.massLossSince, s.massLossEnded, s.silentSince, s.storm, s.singleIn
 	f.moved = maps.Clone(s.moved)
 	maps.Copy(f.falls, s.falls)
 	f.grow(s.tasks)
