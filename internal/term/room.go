@@ -8,8 +8,7 @@ import (
 	"github.com/f8949c05/orchestrator/internal/handover"
 )
 
-// place is what holds a limited number of copies: a worker, where task is None, or a zone for the
-// copies of one task.
+// place holds a limited number of copies. It is a worker if task is None, else a zone for that task.
 type place struct{ task, at int32 }
 
 // room counts how many more copies fit in a place, for those that it was asked for.

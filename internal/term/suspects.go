@@ -292,8 +292,8 @@ func (d *decider) placeFor(x *suspect, from int32, places, after []int, next *in
 
 // mayHang reports whether a suspect that hangs may be tried on a worker, by index, in this term. No term
 // waits for these calls, and they keep few workers busy: one in three, and each for two thirds of
-// the time. from is the worker that the suspect leaves, or None. Others do not share the worker: starts
-// come before moves, whoever was tried longest ago, and nothing follows a start that hangs.
+// the time. from is the worker that the suspect leaves, or None. Others do not share the worker: a
+// term sends its starts before its moves, and sends nothing after a start that hangs.
 func (d *decider) mayHang(x *suspect, w int, from int32) bool {
 	other, tried := d.suspects.hang[w]
 	return tried && other == from && (from == handover.None || x.missing == 0) ||
