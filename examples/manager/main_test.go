@@ -37,6 +37,7 @@ func TestManager(t *testing.T) {
 	chapters := strings.Split(out, "\n\n")
 	require.Len(t, chapters, 7, out)
 	require.GreaterOrEqual(t, tasks(chapters[1], `start on w[123] \(missing\)`), texts, "each text was given to a worker")
+	require.Contains(t, out, "w1 follows ", "and a log")
 	require.Equal(t, 6, tasks(chapters[2], `start on w[123] \(missing\)`))
 	require.Equal(t, 2, tasks(chapters[3], `move  w2 → w[13] \(drain\)`), "its tasks")
 	require.Equal(t, 2, tasks(chapters[3], `move .*`), "and no others")
@@ -70,6 +71,7 @@ func tasks(chapter, change string) int {
 func requireInterrupted(t *testing.T, out, stderr string) {
 	t.Helper()
 	require.GreaterOrEqual(t, tasks(out, `start on w[123] \(missing\)`), texts, "each text was given to a worker")
+	require.Contains(t, out, "w1 follows ", "and a log")
 	lines := slices.DeleteFunc(strings.SplitAfter(stderr, "\n"), func(line string) bool {
 		return strings.Contains(line, "level=WARN") && (strings.Contains(line, "no answer in time") || strings.Contains(line, "worker never answered"))
 	})
