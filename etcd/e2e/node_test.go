@@ -142,7 +142,7 @@ func lead(ctx context.Context, c *clientv3.Client, s nodeSettings, j *proctest.J
 				return err
 			}
 			return j.Write(proctest.Event{Kind: leads, Token: l.Epoch()})
-		}, orchestrator.WithCommunicatorTimeout(s.Lease/2))
+		}, orchestrator.WithCommunicatorTimeout(s.Lease/2), orchestrator.WithMaxPause(s.Lease)) // each round is a fall (T17)
 	})
 }
 

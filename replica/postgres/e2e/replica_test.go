@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/internal/proctest"
 	"github.com/f8949c05/orchestrator/replica"
 	"github.com/f8949c05/orchestrator/replica/postgres"
@@ -69,6 +70,8 @@ func runReplica(s settings) error {
 		replica.WithLease(s.Lease, s.Stop),
 		replica.WithDrain(2*s.Lease),
 		replica.WithInterval(s.Lease/40), // so that a leader acts on a wrong conclusion at once
+		// Each round is a fall (T17).
+		replica.WithOrchestrator(orchestrator.WithMaxPause(s.Lease)),
 		replica.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))),
 		replica.WithLastResort(func(tasks []string) {
 			_ = j.Write(proctest.Event{Kind: lastResort, Text: fmt.Sprint(tasks)})
