@@ -38,8 +38,8 @@ func Example() {
 	// Output:
 	// term 2: 1 change: 1 move (rebalance); 1 start, at least 1 needed
 	//
-	// change  task    from  to  reason     outcome
-	// move    orders  w2    w3  rebalance  done
+	// change  task  from  to  reason     outcome
+	// move    mail  w2    w3  rebalance  done
 	//
 	// worker  state      before  after
 	// w1      answering  2       2
@@ -157,8 +157,8 @@ func ExampleWithDryRun() {
 	//
 	// change  task    from  to  reason      outcome
 	// start   search  -     w2  missing     dry
-	// move    orders  w1    w2  rebalance   dry
 	// start   search  -     w1  missing     dry
+	// move    orders  w1    w2  rebalance   dry
 	// stop    old     w1    -   unexpected  dry
 	//
 	// worker  state      before  after

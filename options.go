@@ -217,7 +217,8 @@ func (h handoffOption) applyTask(c *taskConfig) error {
 
 // WithMaxMoves limits how many healthy running instances a term moves, those on
 // draining workers first. Starts of missing instances and stops of surplus ones are not
-// limited. The default is no limit. 0 moves no healthy instance, so draining workers
+// limited. Moves that help only together are made together, even if they are more than n. The
+// default is no limit. 0 moves no healthy instance, so draining workers
 // keep their tasks. It must not be negative.
 func WithMaxMoves(n int) Option {
 	return checked(func(c *config) { c.MaxMoves = n }, n >= 0, "WithMaxMoves(%d): must not be negative", n)

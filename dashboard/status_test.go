@@ -141,7 +141,7 @@ func TestD13_Causes(t *testing.T) {
 			f.Refuse(refuse("no schema 7", "", "poison"))
 			require.NoError(f.t, f.AddTask("poison"))
 			f.terms(12)
-		}, want: []string{"failing: poison fails to start on w7, 7 times in a row: rejected by the worker: no schema 7 on w7. 1 instance is missing."}},
+		}, want: []string{"failing: poison fails to start on w6, 7 times in a row: rejected by the worker: no schema 7 on w6. 1 instance is missing."}},
 		{name: "a worker that starts nothing", workers: 2, tasks: 30, act: func(f *fleet) {
 			f.Refuse(refuse("disk full", "w3", ""))
 			f.Start("w3")

@@ -102,7 +102,7 @@ func TestRecord_QuietTermsAreMerged(t *testing.T) {
 		last, _ := v.Last()
 		require.Equal(t, f.Last().Plan().Stats.Term, last)
 		require.Equal(t, 6, v.Counts().Quiet)
-		require.Equal(t, []int{2}, loads(v, "w1")[:1])
+		require.Equal(t, []int{1}, loads(v, "w1")[:1])
 	})
 }
 

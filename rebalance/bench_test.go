@@ -1,7 +1,7 @@
 package rebalance_test
 
-// Plans of large fleets beside a bare scan of the same integers, below which no planner
-// can get, and the problems that provoke the worst case of each step.
+// Plans of large fleets, with and without rules, beside a bare scan of the same integers, below
+// which no planner can get, and the problems that provoke the worst case of each step.
 
 import (
 	"fmt"
@@ -41,17 +41,29 @@ func even(pairs, workers, copies int) *rebalance.Problem {
 // without takes some workers away, with all that they run.
 func without(pr *rebalance.Problem, lost int) *rebalance.Problem {
 	pr.States, pr.Running = pr.States[lost:], pr.Running[lost:]
+	for _, by := range rulesByWorker(pr) {
+		*by = (*by)[lost:]
+	}
 	return pr
 }
 
-// joined adds some workers that run nothing.
+// joined adds some workers that run nothing. Rules apply to them as to the first workers.
 func joined(pr *rebalance.Problem, fresh int) *rebalance.Problem {
 	pr.States = append(pr.States, make([]rebalance.State, fresh)...)
 	pr.Running = append(pr.Running, make([][]int32, fresh)...)
+	for _, by := range rulesByWorker(pr) {
+		*by = append(*by, (*by)[:fresh]...)
+	}
 	if pr.Pinned != nil {
 		pr.Pinned = append(pr.Pinned, make([]int32, fresh)...)
 	}
 	return pr
+}
+
+// rulesByWorker returns the lists by worker that are in use, but for Pinned.
+func rulesByWorker(pr *rebalance.Problem) []*[]int32 {
+	lists := []*[]int32{&pr.Kind, &pr.Zone, &pr.Share, &pr.MaxTasks}
+	return slices.DeleteFunc(lists, func(by *[]int32) bool { return *by == nil })
 }
 
 // in puts some workers into a state.
@@ -71,11 +83,13 @@ func pinnedTenth(pr *rebalance.Problem) *rebalance.Problem {
 	return pr
 }
 
-// events are what happens to an even fleet.
-var events = []struct {
+type event struct {
 	name string
 	to   func(*rebalance.Problem) *rebalance.Problem
-}{
+}
+
+// events are what happens to an even fleet.
+var events = []event{
 	{"steady", func(pr *rebalance.Problem) *rebalance.Problem { return pr }},
 	{"one_joins", func(pr *rebalance.Problem) *rebalance.Problem { return joined(pr, 1) }},
 	{"one_lost", func(pr *rebalance.Problem) *rebalance.Problem { return without(pr, 1) }},
@@ -139,6 +153,128 @@ func BenchmarkPlan(b *testing.B) {
 				b.Run(event.name, func(b *testing.B) { bench(b, event.to(even(size.pairs, size.workers, size.copies))) })
 			}
 		})
+	}
+}
+
+// inPools gives each of n kinds of workers a class of its own. One more class may run anywhere.
+func inPools(n int) func(pr *rebalance.Problem) {
+	return func(pr *rebalance.Problem) {
+		byKind(pr, n, n+1)
+		for c := range n {
+			pr.May[c] = []int32{int32(c)}
+		}
+	}
+}
+
+// onThirds lets each of n classes run on a third of the kinds of workers.
+func onThirds(n int) func(pr *rebalance.Problem) {
+	return func(pr *rebalance.Problem) {
+		byKind(pr, 2*n, n)
+		random := rand.New(rand.NewPCG(7, 7))
+		for c := range pr.May {
+			pr.May[c] = []int32{}
+			for k := range int32(2 * n) {
+				if random.IntN(3) == 0 {
+					pr.May[c] = append(pr.May[c], k)
+				}
+			}
+		}
+	}
+}
+
+// notOnOne keeps each of n classes off a kind of its own.
+func notOnOne(n int) func(pr *rebalance.Problem) {
+	return func(pr *rebalance.Problem) {
+		byKind(pr, n, n)
+		for c := range pr.May {
+			for k := range n {
+				if k != c {
+					pr.May[c] = append(pr.May[c], int32(k))
+				}
+			}
+		}
+	}
+}
+
+// byKind numbers kinds and classes in turn. All classes may run anywhere.
+func byKind(pr *rebalance.Problem, kinds, classes int) {
+	pr.Kind, pr.Class, pr.May = make([]int32, len(pr.States)), make([]int32, len(pr.Want)), make([][]int32, classes)
+	for w := range pr.Kind {
+		pr.Kind[w] = int32(w % kinds)
+	}
+	for t := range pr.Class {
+		pr.Class[t] = int32(t % classes)
+	}
+}
+
+func zonesOf(n int) func(pr *rebalance.Problem) {
+	return func(pr *rebalance.Problem) { inZones(pr, n) }
+}
+
+func weightsOf(law string) func(pr *rebalance.Problem) {
+	return func(pr *rebalance.Problem) {
+		pr.Weight, pr.Band = make([]rebalance.Weight, len(pr.Want)), 50_000
+		random := rand.New(rand.NewPCG(8, 8))
+		for t := range pr.Weight {
+			pr.Weight[t] = rebalance.RoundWeight(laws[law](random))
+		}
+	}
+}
+
+// changeWeights multiplies the weights of one task in so many by a number of thousandths.
+func changeWeights(one int, low, high int64) func(pr *rebalance.Problem) *rebalance.Problem {
+	return func(pr *rebalance.Problem) *rebalance.Problem {
+		random := rand.New(rand.NewPCG(9, 9))
+		for t := 0; t < len(pr.Weight); t += one {
+			pr.Weight[t] = rebalance.RoundWeight(pr.Weight[t].Int64() * (low + random.Int64N(high-low+1)) / 1000)
+		}
+		return pr
+	}
+}
+
+// BenchmarkRules plans settled fleets in which a rule binds.
+func BenchmarkRules(b *testing.B) {
+	more := append(slices.Clone(events[:7]), event{"cold", func(pr *rebalance.Problem) *rebalance.Problem {
+		clear(pr.Running)
+		return pr
+	}})
+	weighing := []event{{"loads_wander", changeWeights(1, 970, 1030)}, {"tenth_changes", changeWeights(10, 500, 2000)}}
+	for _, c := range []struct {
+		name                   string
+		tasks, copies, workers int
+		rule                   func(pr *rebalance.Problem)
+	}{
+		{"pools_8", 100_000, 1, 1_000, inPools(8)},
+		{"pools_32", 100_000, 1, 1_000, inPools(32)},
+		{"thirds_8", 100_000, 1, 1_000, onThirds(8)},
+		{"thirds_32", 100_000, 1, 1_000, onThirds(32)},
+		{"not_on_one_of_1000", 100_000, 1, 1_000, notOnOne(1_000)},
+		{"zones_3_of_5k", 5_000, 2, 100, zonesOf(3)},
+		{"zones_3", 33_333, 3, 1_000, zonesOf(3)},
+		{"zones_16", 33_333, 3, 1_000, zonesOf(16)},
+		{"zones_100", 33_333, 3, 1_000, zonesOf(100)},
+		{"zones_300", 33_333, 3, 1_000, zonesOf(300)},
+		{"shares", 100_000, 1, 1_000, func(pr *rebalance.Problem) {
+			for w := range pr.States {
+				pr.Share = append(pr.Share, int32(1+w%4))
+			}
+		}},
+		{"limits", 33_333, 3, 1_000, func(pr *rebalance.Problem) { pr.MaxTasks = slices.Repeat([]int32{112}, 1_000) }},
+		{"pools_8_100_moves", 100_000, 1, 1_000, func(pr *rebalance.Problem) {
+			inPools(8)(pr)
+			pr.MaxMoves = 100
+		}},
+		{"weights_uniform", 100_000, 1, 1_000, weightsOf("uniform")},
+		{"weights_lognormal", 100_000, 1, 1_000, weightsOf("lognormal")},
+	} {
+		pr := holds(slices.Repeat([]int32{int32(c.copies)}, c.tasks), make([][]int32, c.workers))
+		c.rule(pr)
+		live(b, new(rebalance.Planner), pr)
+		for i, e := range append(more, weighing...) {
+			if i < len(more) || pr.Weight != nil {
+				b.Run(c.name+"/"+e.name, func(b *testing.B) { bench(b, e.to(clone(pr))) })
+			}
+		}
 	}
 }
 

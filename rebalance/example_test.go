@@ -25,8 +25,8 @@ func ExamplePlanner_Plan() {
 	}
 	fmt.Printf("%d starts, at least %d needed\n", plan.Adds, plan.LowerBound)
 	// Output:
-	// task 5: from 2 to 0 (drain)
 	// task 6: from -1 to 1 (missing)
+	// task 5: from 2 to 1 (drain)
 	// 2 starts, at least 2 needed
 }
 
@@ -51,6 +51,6 @@ func ExamplePlanner_Plan_labels() {
 		fmt.Printf("task %d: from %d to %d (%v)\n", c.Task, c.From, c.To, c.Reason)
 	}
 	// Output:
-	// task 3: from -1 to 0 (missing)
 	// task 0: from 0 to 1 (requires)
+	// task 3: from -1 to 0 (missing)
 }

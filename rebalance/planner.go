@@ -4,107 +4,207 @@ package rebalance
 
 import "slices"
 
-// Planner makes plans. It reuses its memory, so that a call on a problem of the same size
-// allocates very little, and nothing if there is nothing to change. The zero value is
-// ready to use. It is not safe for concurrent use.
+// Planner makes plans. It reuses its memory, so that a call on a problem of the same size allocates
+// very little, and nothing if there is nothing to change. The zero value is ready to use. It is not
+// safe for concurrent use.
 type Planner struct {
-	draft draft // shared by all steps
+	state    state
+	scan     scan
+	keeping  keeping
+	search   search
+	improver improver
+	weighing weighing
+	dealer   dealer
+	plan     Plan
 
-	scan       scan
-	demand     demand
-	quarantine quarantine
-	surplus    surplus
-	search     search
-	bound      lowerBound
-	placement  placement
-	transfer   transfer
-	repair     repair
-	assembly   assembly
-	rules      rules
-	secondLook secondLook
+	stuck    []int32 // of the items, those that no worker can simply take
+	limit    int     // how many copies may move, or NoLimit
+	started  int     // missing copies that have a place
+	deferred bool    // the limit kept some copy from moving
+	still    bool    // nothing moves for an even spread
+
+	sources, over []int32 // memory of steps
 }
 
-// Plan plans one problem. The plan's slices are valid until the next call. If the problem
-// is inconsistent, Plan returns an error that wraps ErrInvalid.
+// Plan plans one problem. The plan's slices are valid until the next call. If the problem is
+// inconsistent, Plan returns an error that wraps ErrInvalid.
 func (p *Planner) Plan(pr *Problem) (Plan, error) {
 	if err := pr.check(); err != nil {
 		return Plan{}, err
 	}
-	plan, err := p.planOnce(pr)
-	var before []int32 // secondLook plans other loads
-	if pr.Still {
-		before = slices.Clone(p.rules.loads)
+	limit := pr.MaxMoves
+	if pr.Trial && limit != 0 {
+		limit = 1
 	}
-	if err == nil && p.rules.mayImprove(pr) {
-		plan, err = p.secondLook.run(p, pr, plan)
+	p.still = false
+	err := p.solve(pr, NoLimit)
+	whole := p.plan
+	if err == nil && pr.Still && slices.ContainsFunc(whole.Changes, func(c Change) bool { return c.Reason == Rebalance }) {
+		p.still = true
+		err = p.solve(pr, NoLimit)
+		p.plan.Held = max(0, whole.Moves-p.plan.Moves)
 	}
-	for i := range plan.Changes {
-		if c := &plan.Changes[i]; pr.Still && c.Reason == Rebalance {
-			if c.Reason = Room; pr.MaxTasks != nil && pr.MaxTasks[c.From] > 0 && before[c.From] > pr.MaxTasks[c.From] {
-				c.Reason = EvictLimit
+	if moves := p.plan.Moves; err == nil && limit >= 0 && moves > limit {
+		held := p.plan.Held
+		err = p.solve(pr, limit)
+		p.plan.Held, p.plan.Deferred = held, max(0, moves-p.plan.Moves)
+	}
+	if less := p.plan.Held + p.plan.Deferred; less > 0 {
+		p.plan.LowerBound = min(p.plan.Adds, max(p.plan.Adds-p.plan.Moves, whole.LowerBound-less))
+	}
+	p.state.Problem = Problem{} // the caller's slices
+	if err != nil {
+		return Plan{}, err
+	}
+	return p.plan, nil
+}
+
+// solve makes a plan in which no more than so many copies move.
+func (p *Planner) solve(pr *Problem, moves int) error {
+	s := &p.state
+	s.begin(pr)
+	s.bind()
+	if err := p.scan.run(s); err != nil {
+		return err
+	}
+	p.weighing.run(s)
+	p.keeping.run(s, &p.scan)
+	p.plan = Plan{Changes: p.plan.Changes, Unplaced: p.plan.Unplaced}
+	p.search.closed = p.search.closed[:0]
+	p.limit, p.started, p.deferred, s.onlyOver = moves, 0, false, false
+	proven := true
+	if p.isUnfinished() {
+		limit := endless
+		if len(p.keeping.items) == 0 && s.weights == nil { // only those can take that have much less than others
+			if most, _ := p.extremes(nil); most != None {
+				limit = s.removing(most)
+			}
+		}
+		s.rank(limit)
+		p.search.closed = p.search.closed.emptied(len(s.workers))
+		s.fresh = slices.Grow(s.fresh, len(p.keeping.items))
+		if p.keeping.trimmed && s.weights == nil {
+			p.exchangeSurplus() // it costs nothing, so it comes first
+		}
+		p.place(first, further)
+		p.move()
+		proven = s.weights == nil && p.improve()
+		if p.still {
+			p.returnHome()
+		}
+	}
+	p.diff()
+	p.listUnplaced()
+	p.bound(proven)
+	if s.weights != nil {
+		p.report()
+	}
+	return nil
+}
+
+// isUnfinished reports whether something needs a place or is uneven.
+func (p *Planner) isUnfinished() bool {
+	if len(p.keeping.items) > 0 || p.keeping.trimmed {
+		return true
+	}
+	if p.state.weights == nil {
+		return p.isUneven()
+	}
+	p.weighing.findLevels(&p.state, &p.keeping)
+	return p.weighing.findBands(&p.state) || slices.ContainsFunc(p.state.workers, func(w worker) bool { return w.takesPart() && w.isOver() })
+}
+
+// move makes the moves, in the order of P9.
+func (p *Planner) move() {
+	s := &p.state
+	for again := true; again; {
+		if s.MaxTasks != nil { // an eviction by a limit may make room where another rule has none
+			s.onlyOver = true
+			p.even()
+			s.onlyOver = false
+		}
+		if p.keeping.evicts {
+			p.placeLeaving()
+		}
+		if !p.still && !p.deferred {
+			p.even()
+		}
+		missing := p.missing()
+		if again = missing > 0; again { // workers that were full may have room now
+			p.place(first, further)
+			if s.zoned {
+				p.placeBeyondCaps(first, further)
+			}
+			again = p.missing() < missing
+		}
+	}
+}
+
+// placeLeaving places the copies that must leave, first those that have moved last: they are at the end of
+// the lists. Of equal workers the newest comes first. So in a rolling update, which drains the old ones, what
+// has moved goes to workers that stay.
+func (p *Planner) placeLeaving() {
+	s := &p.state
+	if s.newest = s.Joined != nil; s.newest {
+		s.rank(endless)
+	}
+	p.place(drained, evicted)
+	if s.zoned && len(p.stuck) > 0 {
+		p.placeBeyondCaps(drained, evicted)
+	}
+	p.giveUp()
+	if s.newest {
+		s.newest = false
+		s.rank(endless)
+	}
+}
+
+// returnHome puts copies back that have made room which is not needed any more.
+func (p *Planner) returnHome() {
+	s := &p.state
+	for i := range s.fresh {
+		t, from := s.fresh[i].task, s.fresh[i].worker
+		if from == None {
+			continue
+		}
+		for k := s.trails[t].left; k > 0; k = s.left[k-1].next {
+			h := &s.left[k-1]
+			if at := &s.workers[h.worker]; s.flags[h.copy]&(gone|leaving) == gone && at.takesPart() && at.load < at.room && s.can(t, h.worker, from) {
+				s.put(s.take(from, ^int32(i)), h.worker)
+				break
 			}
 		}
 	}
-	return plan, err
 }
 
-// planOnce plans a problem that is consistent.
-func (p *Planner) planOnce(pr *Problem) (Plan, error) {
-	p.connect()
-	d := &p.draft
-	d.start(pr)
-	defer d.end()
-	d.ruled = p.rules.bind()
-	p.scan.meetList = nil
-	if d.ruled {
-		p.scan.meetList = p.rules.meetList()
-	}
-	if err := p.scan.run(); err != nil {
-		return Plan{}, err
-	}
-	if p.scan.isComplete() && (!d.ruled && p.scan.isEven() || d.ruled && p.rules.isSteady()) {
-		return d.plan, nil
-	}
-	p.scan.stopUnexpected()
-	if d.ruled {
-		p.demand.prepare()
-		p.rules.run()
-		return d.plan, nil
-	}
-	p.bound.begin()
-	p.demand.prepare()
-	p.quarantine.decide()
-	p.demand.decide()
-	p.scan.gaps()
-	p.surplus.trim()
-	p.search.relieve()
-	p.bound.set()
-	d.changes = slices.Grow(d.changes, d.plan.LowerBound) // appending alone would copy the slice several times
-	d.adds = slices.Grow(d.adds, d.plan.LowerBound)
-	p.placement.place()
-	p.transfer.handOff()
-	p.transfer.exchange()
-	p.repair.run()
-	p.bound.finish(p.transfer.exchanged)
-	p.assembly.leftover()
-	p.assembly.pair()
-	p.assembly.postpone()
-	return d.plan, nil
+// missing returns how many missing copies have no place.
+func (p *Planner) missing() int { return p.keeping.missing - p.started }
+
+// placeBeyondCaps is place without the default caps: they leave no copy without a place.
+func (p *Planner) placeBeyondCaps(from, to tier) {
+	p.state.relaxed = true
+	p.place(from, to)
+	p.state.relaxed = false
 }
 
-// connect gives each step the draft and the steps that it uses. It runs in every call,
-// because the caller may have copied the Planner.
-func (p *Planner) connect() {
-	d := &p.draft
-	p.scan.draft, p.scan.surplus = d, &p.surplus
-	p.demand.draft = d
-	p.quarantine.draft = d
-	p.surplus.draft = d
-	p.search.draft, p.search.surplus = d, &p.surplus
-	p.bound.draft = d
-	p.placement.draft, p.placement.search = d, &p.search
-	p.transfer.draft, p.transfer.index = d, &p.search.index
-	p.repair.draft, p.repair.search = d, &p.search
-	p.assembly.draft = d
-	p.rules.draft, p.rules.assembly = d, &p.assembly
+// moved returns how many copies the state moves.
+func (p *Planner) moved() int { return p.state.added - p.started }
+
+// mayMove reports whether n copies more may move. A chain of moves that helps only as a whole is made
+// whole if it is the first of its plan: else it would never be made.
+func (p *Planner) mayMove(n int) bool {
+	return p.limit < 0 || p.moved()+n <= p.limit || p.limit > 0 && p.moved() == 0 && !p.state.Trial
+}
+
+// bound sets the lowest number of starts.
+func (p *Planner) bound(proven bool) {
+	s, plan := &p.state, &p.plan
+	if plan.LowerBound = plan.Adds; proven {
+		return
+	}
+	byWorker := 0
+	for w := range s.workers {
+		byWorker += int(max(0, s.workers[w].got-s.workers[w].lost))
+	}
+	plan.LowerBound = max(byWorker, plan.Adds-plan.Moves)
 }

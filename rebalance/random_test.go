@@ -65,15 +65,21 @@ type run struct {
 	failure string
 }
 
+// firstNumber returns the number of the first problem and prints it.
+func firstNumber(t *testing.T) uint64 {
+	first := *seed
+	if first == 0 {
+		first = 1 + rand.Uint64N(1e12)
+	}
+	t.Logf("problems from number %d on: -rebalance.seed=%d", first, first)
+	return first
+}
+
 // plan examines problems on all processors. It prints the number of the first one, which
 // repeats the run, and for a failure the command that repeats it.
 func (r *run) plan(t *testing.T, problems int) {
-	r.test, r.first, r.tallies = t.Name(), *seed, make(map[string]*tally)
-	if r.first == 0 {
-		r.first = 1 + rand.Uint64N(1e12)
-	}
+	r.test, r.first, r.tallies = t.Name(), firstNumber(t), make(map[string]*tally)
 	r.next, r.end = r.first, r.first+uint64(problems)
-	t.Logf("problems from number %d on: -rebalance.seed=%d", r.first, r.first)
 	began := time.Now()
 	r.late = func() bool { return *limit > 0 && time.Since(began) >= *limit }
 	var wg sync.WaitGroup
@@ -176,7 +182,7 @@ func (r *run) distances() string {
 	for _, class := range restrictions {
 		if t := r.tallies[class]; t != nil && t.measured > 0 {
 			text += fmt.Sprintf("%s%s %.3f%% (at worst %d; known of %d in %d)",
-				sep, class, 100*float64(t.beyond)/float64(max(1, t.adds)), t.worst, t.measured, t.problems)
+				sep, class, 100*float64(t.above)/float64(max(1, t.starts)), t.worst, t.measured, t.problems)
 			sep = ", "
 		}
 	}

@@ -1,221 +1,320 @@
 package rebalance
 
-// The search for paths: how a full worker can take one more copy at the cost of one start.
+import (
+	"cmp"
+	"slices"
+)
 
-import "math/bits"
+// The search: how a worker can hand a copy on, from worker to worker, to one that has room for one
+// more. It is the only search of the package.
+//
+// A copy that moves is an arc between two workers. It costs a start, or nothing if the copy is
+// fresh, or if it returns to where it runs. The graph is never built. The search begins at workers
+// that can have one more, and finds those that can give a copy to a worker it has found: breadth
+// first, by cost. It finds each worker once.
 
-// search holds the marks of one round. The search for a path marks what it visits. If it
-// fails, the marks stay, because no path leads on from there. If it succeeds, it removes
-// them, because another path may use the same workers and tasks. So in a round without
-// success every mark is valid, which proves that there are no more paths.
-type search struct {
-	*draft
-	surplus *surplus
-	index   index
-
-	round    uint32
-	expanded []uint32 // by task: the round in which it was expanded
-
-	// A bit for each worker. No path needs to lead through a worker that has too many: a
-	// search of its own starts there.
-	unvisited set // open, without too many, and not visited
-	roomy     set // with room
-	free      set // of one step, until the next
-
-	// How many of the open workers takeExtra has visited.
-	extras int
-
-	// By worker: the progress through its adds, and through its copies of tasks with too
-	// many. What was passed leads nowhere in this round.
-	nextAdd  []int32
-	nextCopy []int32
+// label is how the search has found a worker.
+type label struct {
+	cost int32 // starts on the way to the root, plus one; 0 if it is not found
+	via  int32 // the next worker on the way, None for a root
+	root int32
+	copy ref // what it hands on
 }
 
-// relieve exchanges drops as long as that relieves a worker that has too many copies. This
-// is the search for a maximum zero-cost flow. It works in rounds, and in a round it does
-// not repeat a step that has failed. It ends when no worker has too many, or after a
-// round without success, which proves that no more copies can be saved.
-//
-// A round visits each worker, and each copy of a task with too many, once. Every round but
-// the last saves a copy.
-func (s *search) relieve() {
-	if len(s.surplus.copies) == 0 {
-		return
+// source is which copies of a worker an arc begins with.
+type source int
+
+const (
+	freshOnes source = iota // those that cost nothing
+	running                 // those that cost a start
+)
+
+// search holds the labels.
+type search struct {
+	s      *state
+	roots  []int32
+	leaves bool // copies that must leave move as well
+	done   bool // the labels hold for the state as it is
+
+	labels []label // by worker
+	found  []int32 // the workers with a label, in order
+	closed set     // the workers that the search leaves out
+	round  int32
+	open   [2][]int32 // by source: the workers without a label that have such copies
+	seen   [2][]seen  // by source and hub
+
+	hops   []hop
+	groups []int32 // the workers with a label, by hub and cost
+	group  []int32 // by worker: where its group begins
+	used   []int32 // by group: how many of its workers no path can use any more
+	dead   set     // the workers that have nothing left to hand on
+}
+
+// seen is what the search knows of a hub. Rules admit a copy to all its workers or to none, so only
+// the workers whose copies were kept out by something else are looked at again.
+type seen struct {
+	round int32
+	again []int32
+}
+
+// begin forgets the labels.
+func (f *search) begin(s *state) {
+	f.s, f.leaves = s, false
+	f.labels, f.found = sized(f.labels, len(s.workers)), f.found[:0]
+	f.round++
+	for k := range f.open {
+		f.open[k] = f.open[k][:0]
+		for len(f.seen[k]) < len(s.hubs) {
+			f.seen[k] = append(f.seen[k], seen{})
+		}
 	}
-	for success := true; success && s.anyOverfull(); {
-		success = false
-		s.begin()
-		for _, w := range s.open {
-			if s.room(w) >= 0 {
+	for w := range s.workers {
+		at := &s.workers[w]
+		if !at.takesPart() || f.closed.has(int32(w)) {
+			continue
+		}
+		if at.got > 0 {
+			f.open[freshOnes] = append(f.open[freshOnes], int32(w))
+		}
+		if at.load > at.got {
+			f.open[running] = append(f.open[running], int32(w))
+		}
+	}
+}
+
+// add labels w.
+func (f *search) add(w, cost, via, root int32, c ref) {
+	f.labels[w] = label{cost + 1, via, root, c}
+	f.found = append(f.found, w)
+}
+
+// run labels workers until all of a cost are labelled that reaches a goal, or all if goal is nil. It
+// reports whether it has reached one.
+func (f *search) run(goal func(w int32) bool) (reached bool) {
+	for _, w := range f.roots {
+		f.add(w, 0, None, w, noRef)
+	}
+	for first, cost := 0, int32(0); first < len(f.found) && !reached; cost++ {
+		for i := first; i < len(f.found); i++ { // the list grows
+			w := f.found[i]
+			at := &f.s.workers[w]
+			reached = reached || goal != nil && f.labels[w].via != None && goal(w)
+			if at.isOver() {
 				continue
 			}
-			for s.room(w) < 0 && s.vacate(w) {
-				success = true
+			if at.lost > 0 {
+				f.findReturns(w, cost)
+			}
+			if at.state == Open {
+				f.find(w, cost, freshOnes)
+			}
+		}
+		last := len(f.found)
+		for _, w := range f.found[first:last] {
+			if at := &f.s.workers[w]; !reached && at.state == Open && !at.isOver() {
+				f.find(w, cost+1, running)
+			}
+		}
+		first = last
+	}
+	return reached
+}
+
+// isNew reports whether w can get a label.
+func (f *search) isNew(w int32) bool {
+	return f.labels[w].cost == 0 && f.s.workers[w].takesPart() && !f.closed.has(w)
+}
+
+// findReturns labels the workers from which a copy can return to w.
+func (f *search) findReturns(w, cost int32) {
+	s, root := f.s, f.labels[w].root
+	for k, t := range s.Running[w] {
+		if s.flags[s.workers[w].first+int32(k)]&^pinned != gone || s.Want[t] == 0 {
+			continue
+		}
+		for i := s.trails[t].fresh; i > 0; i = s.fresh[i-1].nextOf {
+			if v := s.fresh[i-1].worker; f.isNew(v) && s.can(t, w, v) {
+				f.add(v, cost, w, root, ^(i - 1))
+			}
+		}
+		for h := range s.holders(t) { // it stops there instead of here
+			if f.isNew(h.worker) && s.isThere(h.worker, h.copy) && (f.leaves || s.flags[h.copy]&leaving == 0) && s.can(t, w, h.worker) {
+				f.add(h.worker, cost, w, root, h.copy)
 			}
 		}
 	}
 }
 
-// anyOverfull reports whether a worker has more copies than its limit.
-func (s *search) anyOverfull() bool {
-	for _, w := range s.open {
-		if s.room(w) < 0 {
-			return true
+// find labels the workers that can give a copy to w.
+func (f *search) find(w, cost int32, from source) {
+	at := &f.seen[from][f.s.workers[w].hub]
+	list, isFirst := at.again, at.round != f.round
+	if isFirst {
+		at.round, list = f.round, f.open[from]
+	}
+	open, again := list[:0], at.again[:0]
+	for _, u := range list {
+		if f.labels[u].cost > 0 {
+			continue
+		}
+		c, blocked := f.s.arc(u, w, from, f.leaves)
+		if c != noRef {
+			f.add(u, cost, w, f.labels[w].root, c)
+			continue
+		}
+		if isFirst {
+			open = append(open, u)
+		}
+		if blocked {
+			again = append(again, u)
 		}
 	}
-	return false
+	if isFirst {
+		f.open[from] = open
+	}
+	at.again = again
 }
 
-func (s *search) begin() {
-	if len(s.expanded) < len(s.Want) || s.round+1 == 0 {
-		s.expanded = make([]uint32, len(s.Want))
-		s.round = 0
+// arc returns a copy that u can give to w, or noRef. Then blocked reports whether only a copy on w,
+// or a forbidden pair, kept some from it. leaves admits copies that must leave u.
+func (s *state) arc(u, w int32, from source, leaves bool) (c ref, blocked bool) {
+	hub := s.workers[w].hub
+	if !s.mayGive(u, hub) {
+		return noRef, false
 	}
-	s.surplus.link()
-	s.round++
-	s.extras = 0
-	s.unvisited = s.unvisited.emptied(len(s.States))
-	s.roomy = s.roomy.emptied(len(s.States))
-	s.free = s.free.emptied(len(s.States))
-	for _, w := range s.open {
-		room := s.room(w)
-		if room >= 0 {
-			s.unvisited.add(w)
+	if from == freshOnes {
+		for i := s.workers[u].fresh; i > 0; i = s.fresh[i-1].nextOn {
+			if t := s.fresh[i-1].task; s.admits(t, hub, u) {
+				if s.fits(t, w) {
+					return ^(i - 1), false
+				}
+				blocked = true
+			}
 		}
-		if room > 0 {
-			s.roomy.add(w)
+		return noRef, blocked
+	}
+	skipped := ^flag(0)
+	if leaves {
+		skipped = ^leaving
+	}
+	list, begin := s.Running[u], s.workers[u].first
+	for k := s.next(u); k < len(list); k++ {
+		at := begin + int32(k)
+		if s.flags[at]&skipped != 0 {
+			continue
+		}
+		if t := list[k]; s.admits(t, hub, u) {
+			if s.fits(t, w) {
+				return at, false
+			}
+			blocked = true
 		}
 	}
-	s.nextAdd = append(s.nextAdd[:0], s.addHead...)
-	s.nextCopy = sized(s.nextCopy, len(s.States))
+	return noRef, blocked
 }
 
-// pick returns a worker to which a path from t may lead, one with room if there is one, or
-// None. The index must contain t.
-func (s *search) pick(t int32) int32 {
-	s.index.free(t, s.unvisited, s.free)
-	through := None
-	for i, word := range s.free {
-		if room := word & s.roomy[i]; room != 0 {
-			return int32(i*64 + bits.TrailingZeros64(room))
-		}
-		if through == None && word != 0 {
-			through = int32(i*64 + bits.TrailingZeros64(word))
+// pick returns a copy that u can give to w, a fresh one if there is one, or noRef.
+func (s *state) pick(u, w int32) (c ref, blocked bool) {
+	if s.workers[u].got > 0 {
+		if c, _ := s.arc(u, w, freshOnes, false); c != noRef {
+			return c, false
 		}
 	}
-	return through
+	return s.arc(u, w, running, false)
 }
 
-// expand marks a task that lacks a copy, and reports whether it was unmarked.
-func (s *search) expand(t int32) bool {
-	if s.expanded[t] == s.round {
-		return false
+// path returns the hops from w to its root.
+func (f *search) path(w int32) []hop {
+	f.hops = f.hops[:0]
+	for l := f.labels[w]; l.via != None; l = f.labels[w] {
+		f.hops = append(f.hops, hop{from: w, to: l.via, copy: l.copy})
+		w = l.via
 	}
-	s.expanded[t] = s.round
-	return true
+	return f.hops
 }
 
-func (s *search) collapse(t int32) { s.expanded[t] = 0 }
-
-// vacate makes room for one copy on w, which was visited and has no room, without another
-// start: a start planned for w moves to another worker, or another worker keeps a copy of
-// a task with too many, or w gets the extra unit of another worker.
-func (s *search) vacate(w int32) bool {
-	for at := &s.nextAdd[w]; *at > 0; {
-		i := *at - 1
-		c := s.changes[i]
-		*at = s.adds[i].next
-		if c.To != None && s.findPlace(c.Task) {
-			s.undo(i, w)
-			return true
+// divide groups the workers with a label by hub and cost. A copy that can go to one of a group can
+// mostly go to another one.
+func (f *search) divide() {
+	n := len(f.labels)
+	f.groups = append(f.groups[:0], f.found...)
+	slices.SortStableFunc(f.groups, f.compare)
+	f.group, f.used, f.dead = sized(f.group, n), sized(f.used, n), f.dead.emptied(n)
+	begin := 0
+	for i, w := range f.groups {
+		if f.compare(f.groups[begin], w) != 0 {
+			begin = i
 		}
-	}
-	copies := s.surplus.on(w)
-	for at := &s.nextCopy[w]; int(*at) < len(copies); {
-		c := &copies[*at]
-		*at++
-		if s.flags[c.position] == kept && s.keepElsewhere(c.number) {
-			s.lose(s.Running[w][c.position-s.offset[w]], w, c.position)
-			return true
-		}
-	}
-	return s.takeExtra(w)
-}
-
-// keepElsewhere keeps a dropped copy of the task with this number on another worker.
-func (s *search) keepElsewhere(number int32) bool {
-	o := s.surplus
-	if o.met[number] == s.round {
-		return false
-	}
-	o.met[number] = s.round
-	for i := o.head[number]; i > 0; i = o.links[i-1].next {
-		position, worker := o.copies[i-1].position, o.links[i-1].worker
-		if s.flags[position] == dropped && s.unvisited.has(worker) && s.enter(worker) {
-			s.flags[position] = kept
-			s.load[worker]++
-			o.met[number] = 0
-			return true
-		}
-	}
-	return false
-}
-
-// enter visits w, and reports whether it has room or could make room. The caller uses that
-// room.
-func (s *search) enter(w int32) bool {
-	s.unvisited.remove(w)
-	if s.room(w) <= 0 && !s.vacate(w) {
-		return false
-	}
-	s.unvisited.add(w)
-	if s.room(w) == 1 {
-		s.roomy.remove(w)
-	}
-	return true
-}
-
-// takeExtra gives w the extra unit of a worker that can do without it. It visits each
-// worker once in a round: a worker that was passed has no extra unit any more, leads
-// nowhere, or is on the path.
-func (s *search) takeExtra(w int32) bool {
-	if !s.takesExtra(w) {
-		return false
-	}
-	for s.extras < len(s.open) {
-		v := s.open[s.extras]
-		s.extras++
-		if s.limit[v] > s.base[v] && s.unvisited.has(v) && s.enter(v) {
-			s.limit[v]--
-			s.limit[w]++
-			return true
-		}
-	}
-	return false
-}
-
-// findPlace plans a start of t on some worker, at the cost of one start, and reports
-// whether it could. The index must contain t.
-func (s *search) findPlace(t int32) bool {
-	if !s.expand(t) {
-		return false
-	}
-	for {
-		w := s.pick(t)
-		if w == None {
-			return false
-		}
-		if s.enter(w) {
-			s.gain(t, w)
-			s.index.put(t, w)
-			s.collapse(t)
-			return true
-		}
+		f.group[w] = int32(begin)
 	}
 }
 
-// undo cancels start i on w.
-func (s *search) undo(i, w int32) {
-	s.cancel(i)
-	s.index.take(s.changes[i].Task, w)
+// compare is the order of groups.
+func (f *search) compare(a, b int32) int {
+	x, y := f.labels[a], f.labels[b]
+	return cmp.Or(cmp.Compare(f.s.workers[a].hub, f.s.workers[b].hub), cmp.Compare(x.cost, y.cost), cmp.Compare(min(x.via, 0), min(y.via, 0)))
+}
+
+// route returns hops from u to a root where one more costs less than gain. Other paths may have moved
+// copies since the search: then a worker of the same group takes the place of one that has nothing
+// left to give.
+func (f *search) route(u int32, gain cost) []hop {
+	s := f.s
+	for !f.dead.has(u) {
+		f.hops = f.hops[:0]
+		for w := u; ; {
+			l := f.labels[w]
+			h := hop{from: w, to: l.via, copy: l.copy}
+			if !f.isAlive(h.to, gain) {
+				h.to = f.another(h, gain)
+			}
+			if h.to != None && (!s.isThere(w, h.copy) || !s.can(s.taskOf(w, h.copy), h.to, w)) {
+				h.copy, _ = s.pick(w, h.to)
+			}
+			if h.to == None || h.copy == noRef {
+				f.dead.add(w)
+				break
+			}
+			f.hops = append(f.hops, h)
+			if w = h.to; f.labels[w].via == None {
+				return f.hops
+			}
+			if len(f.hops) > len(f.found) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// isAlive reports whether a path may lead to w.
+func (f *search) isAlive(w int32, gain cost) bool {
+	if f.labels[w].via == None {
+		return f.s.workers[w].hasRoom() && f.s.adding(w).less(gain)
+	}
+	return !f.dead.has(w)
+}
+
+// another returns a worker to which a hop may lead instead, or None.
+func (f *search) another(h hop, gain cost) int32 {
+	const tries = 4
+	begin := f.group[h.to]
+	used := &f.used[begin]
+	for i, tried := begin+*used, 0; int(i) < len(f.groups) && f.group[f.groups[i]] == begin && tried < tries; i++ {
+		w := f.groups[i]
+		if !f.isAlive(w, gain) {
+			if i == begin+*used && (f.labels[w].via != None || !f.s.workers[w].hasRoom()) {
+				*used++
+			}
+			continue
+		}
+		tried++
+		if w == h.from {
+			continue
+		}
+		if c, _ := f.s.pick(h.from, w); c != noRef {
+			return w
+		}
+	}
+	return None
 }

@@ -1,10 +1,11 @@
 package rebalance
 
-// Sets of tasks and of workers, a bit for each, and lists of tasks by worker.
+import (
+	"math/bits"
+	"slices"
+)
 
-import "math/bits"
-
-// set is a set of small numbers.
+// set is a set of small numbers, a bit for each.
 type set []uint64
 
 // emptied returns s for numbers below n, with none in it.
@@ -16,116 +17,49 @@ func (s set) add(i int32) { s[uint32(i)/64] |= 1 << (uint32(i) % 64) }
 
 func (s set) remove(i int32) { s[uint32(i)/64] &^= 1 << (uint32(i) % 64) }
 
-// addAll adds the members of o, which is for as many numbers.
-func (s set) addAll(o set) {
-	for k, word := range o {
-		s[k] |= word
-	}
-}
-
-// removeAll removes the members of o.
-func (s set) removeAll(o set) {
-	for k, word := range o {
-		s[k] &^= word
-	}
-}
-
-func (s set) contains(o set) bool {
-	for k, word := range o {
-		if word&^s[k] != 0 {
-			return false
-		}
-	}
-	return true
-}
-
-func (s set) isEmpty() bool {
+// lacks returns how many numbers are not members. The bits beyond the last number must be set.
+func (s set) lacks() (n int) {
 	for _, word := range s {
-		if word != 0 {
+		n += bits.OnesCount64(^word)
+	}
+	return n
+}
+
+// meets reports whether two sets for as many numbers have a common member.
+func (s set) meets(o set) bool {
+	for k, word := range s {
+		if word&o[k] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// isWithin reports whether o contains every member of s.
+func (s set) isWithin(o set) bool {
+	for k, word := range s {
+		if word&^o[k] != 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// all calls visit with each member, in order.
-func (s set) all(visit func(i int32)) {
-	for k, word := range s {
-		for ; word != 0; word &= word - 1 {
-			visit(int32(k*64 + bits.TrailingZeros64(word)))
-		}
-	}
+// sized returns s with length n and every element zero.
+func sized[E any](s []E, n int) []E {
+	s = roomy(s, n)
+	clear(s)
+	return s
 }
 
-// others calls visit with each number that is not a member, in order. The bits beyond the last
-// number must be set.
-func (s set) others(visit func(i int32)) {
-	for k, word := range s {
-		for word = ^word; word != 0; word &= word - 1 {
-			visit(int32(k*64 + bits.TrailingZeros64(word)))
-		}
-	}
-}
+// roomy returns s with length n. Its elements are what they happen to be.
+func roomy[E any](s []E, n int) []E { return slices.Grow(s[:0], n)[:n] }
 
-// numbering numbers the members of a set from 0, in order.
-type numbering struct {
-	set
-	ranks []rank // by word
-	count int
-}
-
-// rank is a word of a numbered set, and how many members are in those before it.
-type rank struct {
-	word   uint64
-	before int
-}
-
-// number gives the numbers, once all are in.
-func (n *numbering) number() {
-	n.ranks, n.count = n.ranks[:0], 0
-	for _, word := range n.set {
-		n.ranks = append(n.ranks, rank{word, n.count})
-		n.count += bits.OnesCount64(word)
-	}
-}
-
-// of returns the number of a member.
-func (n *numbering) of(i int32) int32 {
-	r := &n.ranks[uint32(i)/64]
-	return int32(r.before + bits.OnesCount64(r.word&(1<<(uint32(i)%64)-1)))
-}
-
-// rows holds a list of tasks for each worker.
-type rows struct {
-	start []int32
-	items []int32
-}
-
-// reset empties all lists.
-func (r *rows) reset() { r.start = r.start[:0] }
-
-// row returns the list of worker w.
-func (r *rows) row(w int32) []int32 {
-	if len(r.start) == 0 {
-		return nil
-	}
-	return r.items[r.start[w]:r.start[w+1]]
-}
-
-// fill sorts pairs by worker, in time linear in their number.
-func (r *rows) fill(workers int, pairs []Pair) {
-	r.start = sized(r.start, workers+1)
-	r.items = sized(r.items, len(pairs))
-	for _, f := range pairs {
-		r.start[f.Worker+1]++
-	}
-	for w := range workers {
-		r.start[w+1] += r.start[w]
-	}
-	for _, f := range pairs {
-		r.items[r.start[f.Worker]] = f.Task
-		r.start[f.Worker]++
-	}
-	copy(r.start[1:], r.start[:workers])
-	r.start[0] = 0
+// mix returns a number that looks random, and depends on a and b only: the order in which equal
+// ones have their turn.
+func mix(a, b int32) uint32 {
+	h := uint32(a)*0x9e3779b1 ^ uint32(b)*0x85ebca77
+	h = (h ^ h>>15) * 0x2c1b3c6d
+	h = (h ^ h>>12) * 0x297a2d39
+	return h ^ h>>15
 }

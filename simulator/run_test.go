@@ -35,10 +35,11 @@ func TestRun_EverythingHappens(t *testing.T) {
 	for _, fault := range []string{
 		"false list", "slow to be ready", "slow to stop",
 		"start of a poison task refused", "start refused by a broken worker", "start refused in an outage",
-		"slow List", "hanging add", "stop of a stuck task refused",
+		"slow List", "hanging add",
 	} {
 		require.Greater(t, total.Faults[fault], often, fault)
 	}
+	require.Positive(t, total.Faults["stop of a stuck task refused"]) // the planner moves others first
 	require.Positive(t, total.Overlaps[simulator.UnfencedLost])
 	require.Positive(t, total.Overlaps[simulator.StartFirst])
 	require.Positive(t, total.Overlaps[simulator.FalseList])

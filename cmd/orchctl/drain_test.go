@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -288,7 +289,10 @@ func TestDrain_WhileTheLeaderChanges(t *testing.T) {
 					}
 					second.lead()
 				})
-				n.golden(name, n.run(leader+",http://127.0.0.1:2", "drain", "-yes", "w3"))
+				got := n.run(leader+",http://127.0.0.1:2", "drain", "-yes", "w3")
+				// A worker lists tasks that began at the same moment in any order, and the plan follows it.
+				got.errors = regexp.MustCompile(`tenant-\d+`).ReplaceAllString(got.errors, "tenant-NN")
+				n.golden(name, got)
 				require.Empty(t, cluster.RunsOn("w3"))
 			})
 		})

@@ -12,10 +12,10 @@
 //	tasks t1..t4
 //	term
 //	  term 1, 2ms
-//	  start  t1 t2 on a (missing)
-//	  start  t3 t4 on b (missing)
-//	  a: t1 t2
-//	  b: t3 t4
+//	  start  t1 t4 on a (missing)
+//	  start  t2 t3 on b (missing)
+//	  a: t1 t4
+//	  b: t2 t3
 //
 // A name such as t1..t4 stands for t1 t2 t3 t4. Time is that of a testing/synctest
 // bubble. List takes 1 ms at the first worker, 2 ms at the second, and so on.

@@ -19,18 +19,18 @@ join a b
 tasks t1..t4
 term
   term 1, 2ms
-  start  t1 t2 on a (missing)
-  start  t3 t4 on b (missing)
-  a: t1 t2
-  b: t3 t4
+  start  t1 t4 on a (missing)
+  start  t2 t3 on b (missing)
+  a: t1 t4
+  b: t2 t3
 
 cut b
 term
   term 2, 1ms
-  waits  t3 t4 (held, b)
+  waits  t2 t3 (held, b)
   error  list worker b: the worker is cut off: b
-  a: t1 t2
-  b: t3 t4, silent
+  a: t1 t4
+  b: t2 t3, silent
 `, "\n")
 	synctest.Test(t, func(t *testing.T) {
 		require.Equal(t, want, Play(t, strings.ReplaceAll(want, "  term 1, 2ms", "  term 7")))

@@ -23,10 +23,10 @@ var lives = []life{
 		live:   joinThenDrain,
 		fewest: all, // from each old worker to a new one
 		bounds: bounds{
-			plain:   atMost(3978, 0.1, 7, 0),
-			zones:   atMost(4842, 0.1, 42, 0),
-			weights: atMost(4009, 0.1, 20, 0),
-			labels:  atMost(4190, 0.1, 6, 0),
+			plain:   atMost(3978, 0.1, 4, 0),
+			zones:   atMost(3984, 0.1, 7, 0),
+			weights: atMost(3746, 0.1, 11, 0),
+			labels:  atMost(4025, 0.1, 5, 0),
 		},
 	},
 	{
@@ -34,10 +34,10 @@ var lives = []life{
 		live:   drainThenJoin,
 		fewest: allAndShare, // the first worker's tasks have no new worker yet
 		bounds: bounds{
-			plain:   atMost(4080, 0.1, 55, 0),
-			zones:   atMost(4544, 0.1, 44, 0),
-			weights: atMost(4187, 0.1, 20, 0),
-			labels:  atMost(4080, 0.1, 6, 0),
+			plain:   atMost(4080, 0.1, 5, 0),
+			zones:   atMost(4080, 0.1, 7, 0),
+			weights: atMost(3766, 0.1, 15, 0),
+			labels:  atMost(4080, 0.1, 5, 0),
 		},
 	},
 	{
@@ -51,10 +51,10 @@ var lives = []life{
 		live:   held(drainThenJoin),
 		fewest: allAndShare,
 		bounds: bounds{
-			plain:   atMost(2131, 0.1, 2, 0),
-			zones:   atMost(2144, 0.1, 6, 0),
-			weights: atMost(2118, 0.1, 3, 0),
-			labels:  atMost(2612, 0.1, 4, 0),
+			plain:   atMost(2122, 0.1, 4, 0),
+			zones:   atMost(2162, 0.1, 6, 0),
+			weights: atMost(2111, 0.1, 2, 0),
+			labels:  atMost(2176, 0.1, 4, 0),
 		},
 	},
 	{
@@ -81,10 +81,10 @@ var lives = []life{
 		},
 		fewest: all,
 		bounds: bounds{
-			plain:   atMost(2000, 10.3, 1, 2000),
-			zones:   atMost(2000, 10.3, 2, 2000),
-			weights: atMost(2009, 10.3, 2, 2009),
-			labels:  atMost(2000, 10.3, 1, 2000),
+			plain:   atMost(2040, 10.3, 1, 2000),
+			zones:   atMost(2040, 10.3, 2, 2000),
+			weights: atMost(2044, 10.3, 4, 2009),
+			labels:  atMost(2040, 10.3, 1, 2000),
 		},
 	},
 	{
@@ -93,10 +93,10 @@ var lives = []life{
 		live:   vanish,
 		fewest: all,
 		bounds: bounds{
-			plain:   atMost(776, 10.3, 12, 400),
-			zones:   atMost(855, 10.3, 14, 400),
-			weights: atMost(692, 10.3, 10, 527),
-			labels:  atMost(839, 10.3, 7, 400),
+			plain:   atMost(776, 10.3, 6, 400),
+			zones:   atMost(806, 10.3, 7, 400),
+			weights: atMost(701, 10.3, 8, 527),
+			labels:  atMost(827, 10.3, 6, 400),
 		},
 	},
 	{
@@ -105,10 +105,10 @@ var lives = []life{
 		live:   vanish,
 		fewest: all,
 		bounds: bounds{
-			plain:   atMost(400, 10.3, 1, 400),
-			zones:   atMost(400, 10.3, 2, 400),
-			weights: atMost(408, 10.3, 2, 408),
-			labels:  atMost(400, 10.3, 1, 400),
+			plain:   atMost(408, 10.3, 1, 400),
+			zones:   atMost(408, 10.3, 2, 400),
+			weights: atMost(412, 10.3, 4, 408),
+			labels:  atMost(408, 10.3, 1, 400),
 		},
 	},
 	{
@@ -132,10 +132,10 @@ var lives = []life{
 		},
 		fewest: all, // where they ran
 		bounds: bounds{
-			plain:   atMost(2000, 4.8, 1, 2000),
-			zones:   atMost(2000, 4.8, 2, 2000),
-			weights: atMost(2000, 4.8, 1, 2000),
-			labels:  atMost(2000, 4.8, 1, 2000),
+			plain:   atMost(2040, 4.8, 1, 2000),
+			zones:   atMost(2040, 4.8, 2, 2000),
+			weights: atMost(2040, 4.8, 1, 2000),
+			labels:  atMost(2040, 4.8, 1, 2000),
 		},
 	},
 	{
@@ -150,10 +150,10 @@ var lives = []life{
 		},
 		fewest: allAndShare, // each worker's on the one that has just come back, and the last gets its share
 		bounds: bounds{
-			plain:   atMost(4080, 10.3, 29, 2000),
-			zones:   atMost(4543, 10.3, 41, 2000),
-			weights: atMost(4059, 10.3, 21, 2654),
-			labels:  atMost(4080, 10.3, 29, 2000),
+			plain:   atMost(4080, 10.3, 10, 2000),
+			zones:   atMost(4080, 10.3, 15, 2000),
+			weights: atMost(3745, 10.3, 14, 2654),
+			labels:  atMost(4080, 10.3, 10, 2000),
 		},
 	},
 	{
@@ -162,10 +162,10 @@ var lives = []life{
 		fewest: third,
 		uneven: true, // 17 workers of one zone, and 16 of the other
 		bounds: bounds{
-			plain:   atMost(680, 10.3, 1, 680),
-			zones:   atMost(680, 10.3, 1, 680),
-			weights: atMost(699, 10.3, 1, 699),
-			labels:  atMost(680, 10.3, 1, 680),
+			plain:   atMost(694, 10.3, 1, 680),
+			zones:   atMost(694, 10.3, 1, 680),
+			weights: atMost(713, 10.3, 1, 699),
+			labels:  atMost(694, 10.3, 1, 680),
 		},
 	},
 	{
@@ -174,10 +174,10 @@ var lives = []life{
 		fewest: third,
 		uneven: true, // 17 workers of one zone, and 16 of the other
 		bounds: bounds{
-			plain:   atMost(816, 16.7, 2, 680),
-			zones:   atMost(1088, 16.7, 2, 680),
-			weights: atMost(838, 16.7, 2, 699),
-			labels:  atMost(816, 16.7, 2, 680),
+			plain:   atMost(694, 16.7, 1, 680),
+			zones:   atMost(694, 16.7, 1, 680),
+			weights: atMost(723, 16.7, 2, 699),
+			labels:  atMost(694, 16.7, 1, 680),
 		},
 	},
 	{
@@ -186,10 +186,10 @@ var lives = []life{
 		live:   func(f *fleet) { f.join(f.every(3)...) },
 		fewest: func(f *fleet) int { return 17 * (f.copies / f.size.workers) },
 		bounds: bounds{
-			plain:   atMost(680, 0.1, 1, 0),
-			zones:   atMost(697, 0.1, 2, 0),
-			weights: atMost(304, 0.1, 1, 0),
-			labels:  atMost(680, 0.1, 1, 0),
+			plain:   atMost(694, 0.1, 1, 0),
+			zones:   atMost(694, 0.1, 1, 0),
+			weights: atMost(266, 0.1, 1, 0),
+			labels:  atMost(694, 0.1, 1, 0),
 		},
 	},
 	{
@@ -199,8 +199,8 @@ var lives = []life{
 		fewest: func(f *fleet) int { return 17 * (f.copies / f.size.workers) },
 		bounds: bounds{
 			plain:   atMost(830, 0.1, 6, 0),
-			zones:   atMost(1154, 0.1, 8, 0),
-			weights: atMost(390, 0.1, 8, 0),
+			zones:   atMost(830, 0.1, 6, 0),
+			weights: atMost(381, 0.1, 5, 0),
 			labels:  atMost(830, 0.1, 6, 0),
 		},
 	},
@@ -210,10 +210,10 @@ var lives = []life{
 		live:   held(func(f *fleet) { f.joinEvery(400*time.Millisecond, f.every(3)...) }),
 		fewest: func(f *fleet) int { return 17 * (f.copies / f.size.workers) },
 		bounds: bounds{
-			plain:   atMost(680, 0.1, 1, 0),
-			zones:   atMost(697, 0.1, 2, 0),
-			weights: atMost(311, 0.1, 1, 0),
-			labels:  atMost(680, 0.1, 1, 0),
+			plain:   atMost(694, 0.1, 1, 0),
+			zones:   atMost(694, 0.1, 1, 0),
+			weights: atMost(266, 0.1, 1, 0),
+			labels:  atMost(694, 0.1, 1, 0),
 		},
 	},
 	{
@@ -222,10 +222,10 @@ var lives = []life{
 		live:   func(f *fleet) { f.crash(lease, f.every(2)...) },
 		fewest: half,
 		bounds: bounds{
-			plain:   atMost(120, 10.3, 1, 120),
-			zones:   atMost(120, 10.3, 1, 120),
-			weights: atMost(122, 10.3, 1, 122),
-			labels:  atMost(120, 10.3, 1, 120),
+			plain:   atMost(123, 10.3, 1, 120),
+			zones:   atMost(123, 10.3, 1, 120),
+			weights: atMost(124, 10.3, 1, 122),
+			labels:  atMost(123, 10.3, 1, 120),
 		},
 	},
 	{
@@ -234,10 +234,10 @@ var lives = []life{
 		live:   func(f *fleet) { f.crashStaggered(f.every(2)...) },
 		fewest: half,
 		bounds: bounds{
-			plain:   atMost(144, 11.1, 2, 120),
-			zones:   atMost(192, 11.1, 2, 120),
-			weights: atMost(146, 11.1, 2, 122),
-			labels:  atMost(144, 11.1, 2, 120),
+			plain:   atMost(123, 11.1, 1, 120),
+			zones:   atMost(123, 11.1, 1, 120),
+			weights: atMost(124, 11.1, 1, 122),
+			labels:  atMost(126, 11.1, 1, 120),
 		},
 	},
 	{
@@ -253,10 +253,10 @@ var lives = []life{
 		},
 		fewest: func(f *fleet) int { return 10 * 2 * shares(5)(f) }, // there and back
 		bounds: bounds{
-			plain:   atMost(3600, 0.1, 4, 0),
-			zones:   atMost(3693, 0.1, 26, 0),
-			weights: atMost(1269, 0.1, 23, 0),
-			labels:  atMost(3600, 0.1, 10, 0),
+			plain:   atMost(3672, 0.1, 2, 0),
+			zones:   atMost(3672, 0.1, 7, 0),
+			weights: atMost(1557, 0.1, 22, 0),
+			labels:  atMost(3672, 0.1, 5, 0),
 		},
 	},
 	{
@@ -265,10 +265,10 @@ var lives = []life{
 		soon:   tick + 300*time.Millisecond, // in the next term
 		fewest: shares(1),
 		bounds: bounds{
-			plain:   atMost(39, 0.1, 1, 0),
-			zones:   atMost(63, 0.1, 2, 0),
-			weights: atMost(27, 0.1, 1, 0),
-			labels:  atMost(39, 0.1, 1, 0),
+			plain:   atMost(40, 0.1, 1, 0),
+			zones:   atMost(40, 0.1, 1, 0),
+			weights: atMost(22, 0.1, 1, 0),
+			labels:  atMost(40, 0.1, 1, 0),
 		},
 	},
 	{
@@ -282,10 +282,10 @@ var lives = []life{
 		},
 		fewest: shares(1),
 		bounds: bounds{
-			plain:   atMost(39, 0.1, 1, 0),
-			zones:   atMost(63, 0.1, 2, 0),
-			weights: atMost(27, 0.1, 1, 0),
-			labels:  atMost(39, 0.1, 1, 0),
+			plain:   atMost(40, 0.1, 1, 0),
+			zones:   atMost(40, 0.1, 1, 0),
+			weights: atMost(22, 0.1, 1, 0),
+			labels:  atMost(40, 0.1, 1, 0),
 		},
 	},
 	{
@@ -294,10 +294,10 @@ var lives = []life{
 		soon:   tick + 300*time.Millisecond,
 		fewest: shares(10),
 		bounds: bounds{
-			plain:   atMost(330, 0.1, 1, 0),
-			zones:   atMost(340, 0.1, 2, 0),
-			weights: atMost(133, 0.1, 1, 0),
-			labels:  atMost(330, 0.1, 1, 0),
+			plain:   atMost(337, 0.1, 1, 0),
+			zones:   atMost(337, 0.1, 1, 0),
+			weights: atMost(100, 0.1, 1, 0),
+			labels:  atMost(337, 0.1, 1, 0),
 		},
 	},
 	{
@@ -318,10 +318,10 @@ var lives = []life{
 		},
 		fewest: share,
 		bounds: bounds{
-			plain:   atMost(6, 11.8, 1, 6),
-			zones:   atMost(16, 11.8, 1, 16),
-			weights: atMost(42, 11.8, 1, 9),
-			labels:  atMost(12, 11.8, 1, 7),
+			plain:   atMost(8, 11.8, 1, 7),
+			zones:   atMost(17, 11.8, 1, 16),
+			weights: atMost(37, 11.8, 1, 9),
+			labels:  atMost(7, 11.8, 1, 7),
 		},
 	},
 	{
@@ -337,10 +337,10 @@ var lives = []life{
 		},
 		fewest: twoShares, // elsewhere when it dies first, and back when it stays
 		bounds: bounds{
-			plain:   atMost(200, 10.3, 5, 100),
-			zones:   atMost(200, 10.3, 5, 100),
-			weights: atMost(200, 10.3, 5, 100),
-			labels:  atMost(200, 10.3, 5, 100),
+			plain:   atMost(164, 10.3, 2, 100),
+			zones:   atMost(164, 10.3, 4, 100),
+			weights: atMost(107, 10.3, 4, 100),
+			labels:  atMost(164, 10.3, 2, 100),
 		},
 	},
 	{
@@ -356,10 +356,10 @@ var lives = []life{
 		},
 		fewest: twoShares, // elsewhere when it dies first, and back when it stays
 		bounds: bounds{
-			plain:   atMost(200, 4.8, 5, 100),
-			zones:   atMost(200, 4.8, 5, 100),
-			weights: atMost(200, 4.8, 5, 100),
-			labels:  atMost(200, 4.8, 5, 100),
+			plain:   atMost(123, 4.8, 2, 100),
+			zones:   atMost(123, 4.8, 4, 100),
+			weights: atMost(112, 4.8, 2, 100),
+			labels:  atMost(123, 4.8, 2, 100),
 		},
 	},
 	{
@@ -375,10 +375,10 @@ var lives = []life{
 		},
 		fewest: twoShares,
 		bounds: bounds{
-			plain:   atMost(400, 0.3, 10, 200),
-			zones:   atMost(400, 0.3, 10, 200),
-			weights: atMost(400, 0.3, 10, 200),
-			labels:  atMost(400, 0.3, 10, 200),
+			plain:   atMost(164, 0.3, 2, 200),
+			zones:   atMost(164, 0.3, 4, 200),
+			weights: atMost(107, 0.3, 4, 200),
+			labels:  atMost(164, 0.3, 2, 200),
 		},
 	},
 	{
@@ -394,10 +394,10 @@ var lives = []life{
 		},
 		fewest: none,
 		bounds: bounds{
-			plain:   atMost(400, 0.1, 10, 0),
-			zones:   atMost(400, 0.1, 10, 0),
-			weights: atMost(400, 0.1, 10, 0),
-			labels:  atMost(400, 0.1, 10, 0),
+			plain:   atMost(164, 0.1, 2, 0),
+			zones:   atMost(164, 0.1, 4, 0),
+			weights: atMost(105, 0.1, 4, 0),
+			labels:  atMost(164, 0.1, 2, 0),
 		},
 	},
 	{
@@ -412,10 +412,10 @@ var lives = []life{
 		},
 		fewest: none,
 		bounds: bounds{
-			plain:   atMost(4080, 0.1, 10, 0),
-			zones:   atMost(4535, 0.1, 45, 0),
-			weights: atMost(4120, 0.1, 22, 0),
-			labels:  atMost(4080, 0.1, 10, 0),
+			plain:   atMost(4080, 0.1, 9, 0),
+			zones:   atMost(4080, 0.1, 13, 0),
+			weights: atMost(3948, 0.1, 9, 0),
+			labels:  atMost(4080, 0.1, 9, 0),
 		},
 	},
 	{
@@ -423,10 +423,10 @@ var lives = []life{
 		live:   func(f *fleet) { f.churn(60, 20/f.instances()) },
 		fewest: func(*fleet) int { return 60 * 20 }, // each new one
 		bounds: bounds{
-			plain:   atMost(1200, 0.3, 1, 0),
-			zones:   atMost(1200, 0.3, 2, 0),
-			weights: atMost(1263, 0.3, 5, 0),
-			labels:  atMost(1226, 0.3, 1, 0),
+			plain:   atMost(1224, 0.3, 1, 0),
+			zones:   atMost(1224, 0.3, 2, 0),
+			weights: atMost(1275, 0.3, 2, 0),
+			labels:  atMost(1224, 0.3, 1, 0),
 		},
 	},
 	{
@@ -441,7 +441,7 @@ var lives = []life{
 		},
 		fewest: none,
 		bounds: bounds{
-			labels: atMost(2198, 0.1, 8, 0),
+			labels: atMost(3203, 0.1, 5, 0),
 		},
 	},
 	{
@@ -451,7 +451,7 @@ var lives = []life{
 		live:   func(f *fleet) { f.weigh(199, 0.01, false) },
 		fewest: none,
 		bounds: bounds{
-			weights: atMost(10, 0.1, 4, 0),
+			weights: atMost(0, 0.1, 0, 0),
 		},
 	},
 	{
@@ -461,7 +461,7 @@ var lives = []life{
 		live:   func(f *fleet) { f.weigh(199, 0.02, true) },
 		fewest: none,
 		bounds: bounds{
-			weights: atMost(21, 0.1, 5, 0),
+			weights: atMost(19, 0.1, 2, 0),
 		},
 	},
 }

@@ -1,116 +1,14 @@
 package rebalance_test
 
 import (
-	"flag"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/f8949c05/orchestrator/rebalance"
 )
-
-var jointProblems = flag.Uint64("rebalance.joint", 1_500, "how many random problems with zones to compare with the joint minimum")
-
-// TestP15_DistanceFromTheJointMinimum measures plans with zones against a minimum-cost flow
-// that chooses zones and workers together: most placed within the caps, then the least sum
-// of load², then the fewest starts.
-func TestP15_DistanceFromTheJointMinimum(t *testing.T) {
-	t.Parallel()
-	const first = 1
-	var planner rebalance.Planner
-	var compared, lessPlaced, lessEven, morePlaced, starts, least, worst int
-	for _, s := range ruledShapes {
-		if s.name != "zones" && s.name != "zones_caps" {
-			continue
-		}
-		for number := range *jointProblems {
-			pr := s.make(first + number)
-			if len(pr.Want)*len(pr.States) > 600 {
-				continue
-			}
-			plan, err := planner.Plan(pr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := checkRuled(pr, plan)
-			if err != nil {
-				t.Fatalf("problem %d, %s: %v", first+number, s.name, err)
-			}
-			if hasStaying(plan) {
-				continue
-			}
-			placed, squares, adds := r.joint()
-			got, ours := 0, 0
-			for w := range r.workers {
-				got += r.loads[w]
-				ours += r.loads[w] * r.loads[w]
-			}
-			compared++
-			switch {
-			case got < placed:
-				lessPlaced++
-			case got > placed:
-				morePlaced++ // beyond a default cap
-			case ours > squares:
-				lessEven++
-			default:
-				starts += plan.Adds
-				least += adds
-				worst = max(worst, plan.Adds-adds)
-			}
-		}
-	}
-	t.Logf("%d problems: %d place less, %d more, %d are less even; the others have %d starts, at least %d, and at worst %d more in one problem",
-		compared, lessPlaced, morePlaced, lessEven, starts, least, worst)
-	if lessPlaced > 0 {
-		t.Errorf("%d plans place less than is possible within the caps", lessPlaced)
-	}
-	if lessEven*100 > compared {
-		t.Errorf("%d of %d plans are less even than is possible within the caps", lessEven, compared)
-	}
-	if (starts-least)*100 > 3*least {
-		t.Errorf("%d starts, the least is %d", starts, least)
-	}
-}
-
-func hasStaying(plan rebalance.Plan) bool {
-	for _, u := range plan.Unplaced {
-		if u.Worker != none {
-			return true
-		}
-	}
-	return false
-}
-
-// joint returns the most copies that can run within the caps, the least sum of load² then, and
-// the fewest starts then. All workers are open.
-func (r *ruled) joint() (placed, squares, adds int) {
-	const square = 1 << 20
-	source, sink, zone := 0, 1, 2
-	worker := zone + r.tasks*r.zones
-	task := worker + r.workers
-	g := newNetwork(task + r.tasks)
-	for t, target := range r.target {
-		most, _ := r.capOf(t)
-		g.connect(source, task+t, target, 0)
-		for z := range r.zones {
-			g.connect(task+t, zone+t*r.zones+z, most, 0)
-		}
-		for w := range r.workers {
-			cost := int64(1)
-			if r.held[w][t] {
-				cost = 0
-			}
-			g.connect(zone+t*r.zones+r.zone(w), worker+w, 1, cost)
-		}
-	}
-	for w := range r.workers {
-		for l := range r.tasks {
-			g.connect(worker+w, sink, 1, int64(2*l+1)*square)
-		}
-	}
-	flow, cost := g.run()
-	return flow, int(cost / square), int(cost % square)
-}
 
 // TestP15_LabelsDivideTheZones tests that the zones are even class by class: one half of
 // the first zone runs tasks with a label, and the other half shares the rest evenly with
@@ -132,14 +30,7 @@ func TestP15_LabelsDivideTheZones(t *testing.T) {
 		pr.Want, pr.Class = append(pr.Want, 1), append(pr.Class, int32(min(task/1000, 1)))
 	}
 	pr.Want[2000], pr.Class[2000] = 2, 1
-	plan, err := new(rebalance.Planner).Plan(pr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := checkRuled(pr, plan)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := checked(t, pr)
 	for w, n := range r.loads {
 		if w < 10 && n != 100 || w >= 10 && (n < 50 || n > 51) {
 			t.Errorf("worker %d runs %d tasks", w, n)
@@ -150,15 +41,7 @@ func TestP15_LabelsDivideTheZones(t *testing.T) {
 // afterPlan returns the problem after a plan, which it checks.
 func afterPlan(t *testing.T, pr *rebalance.Problem) *rebalance.Problem {
 	t.Helper()
-	plan, err := new(rebalance.Planner).Plan(pr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := checkRuled(pr, plan)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r.problem()
+	return checked(t, pr).problem()
 }
 
 // TestP15_AZoneJoins tests that a zone that joins takes what it needs and no more moves: each of
@@ -183,10 +66,7 @@ func TestP15_AZoneJoins(t *testing.T) {
 			}
 			pr = afterPlan(t, pr)
 			clear(pr.States) // all are open
-			plan, err := new(rebalance.Planner).Plan(pr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			plan := checked(t, pr).plan
 			if want := int(instances) * tasks / 4; plan.Adds != want {
 				t.Errorf("%d instances, labelled %t: %d starts instead of %d", instances, labelled, plan.Adds, want)
 			}
@@ -214,13 +94,7 @@ func TestP15_AZoneIsLost(t *testing.T) {
 		}
 	}
 	pr.States = make([]rebalance.State, len(pr.Running))
-	plan, err := new(rebalance.Planner).Plan(pr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := checkRuled(pr, plan); err != nil {
-		t.Fatal(err)
-	}
+	plan := checked(t, pr).plan
 	if plan.Adds != tasks || plan.Moves != 0 {
 		t.Errorf("%d starts and %d moves instead of %d starts", plan.Adds, plan.Moves, tasks)
 	}
@@ -234,10 +108,7 @@ func TestP13_DefaultCapsMakeWay(t *testing.T) {
 		Zone: []int32{1, 0, 1}, MaxPerZone: []int32{0, 0, 1}, MaxTasks: []int32{4, 2, 1},
 		Class: []int32{1, 2, 1}, Kind: []int32{0, 0, 0}, May: [][]int32{{0}, {0}, {0}, {}}, MaxMoves: rebalance.NoLimit,
 	}
-	plan, err := new(rebalance.Planner).Plan(pr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plan := checked(t, pr).plan
 	if plan.Adds != 6 || len(plan.Unplaced) > 0 {
 		t.Errorf("%d starts, without a place %+v", plan.Adds, plan.Unplaced)
 	}
@@ -249,11 +120,102 @@ func TestP10_ClassesWithoutNumbers(t *testing.T) {
 		Want: []int32{1}, States: make([]rebalance.State, 2), Running: make([][]int32, 2),
 		Kind: []int32{0, 1}, May: [][]int32{{1}}, MaxMoves: rebalance.NoLimit,
 	}
-	plan, err := new(rebalance.Planner).Plan(pr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plan := checked(t, pr).plan
 	if len(plan.Changes) != 1 || plan.Changes[0].To != 1 {
 		t.Errorf("changes %+v", plan.Changes)
 	}
+}
+
+// settledZones returns a settled fleet in zones of these sizes.
+func settledZones(t *testing.T, p *rebalance.Planner, tasks, copies int, sizes ...int) *rebalance.Problem {
+	t.Helper()
+	pr := holds(slices.Repeat([]int32{int32(copies)}, tasks), nil)
+	pr.Zone = []int32{}
+	for zone, size := range sizes {
+		joinZone(pr, zone, size)
+	}
+	live(t, p, pr)
+	require.Empty(t, live(t, p, pr).Changes)
+	return pr
+}
+
+func joinZone(pr *rebalance.Problem, zone, workers int) {
+	pr.States, pr.Running = append(pr.States, make([]rebalance.State, workers)...), append(pr.Running, make([][]int32, workers)...)
+	pr.Zone = append(pr.Zone, slices.Repeat([]int32{int32(zone)}, workers)...)
+}
+
+func TestP13_FirstWorkerOfAZoneMovesItsShare(t *testing.T) {
+	var p rebalance.Planner
+	pr := settledZones(t, &p, 1000, 3, 10, 10, 10)
+	joinZone(pr, 3, 1) // a new zone, or a misspelt one
+	require.InDelta(t, 3000/31, live(t, &p, pr).Adds, 1)
+	require.Empty(t, live(t, &p, pr).Changes)
+}
+
+func TestP13_SilentZoneMovesNothing(t *testing.T) {
+	var p rebalance.Planner
+	pr := settledZones(t, &p, 300, 3, 10, 10, 10, 5)
+	for range 2 {
+		for _, s := range []rebalance.State{rebalance.Frozen, rebalance.Open} {
+			for w := 10; w < 20; w++ {
+				pr.States[w] = s
+			}
+			require.Zero(t, live(t, &p, pr).Adds, "%v", s)
+		}
+	}
+}
+
+func TestP13_LostZoneComesBack(t *testing.T) {
+	var p rebalance.Planner
+	pr := settledZones(t, &p, 300, 3, 10, 10, 10)
+	without(pr, 10)
+	plan := live(t, &p, pr)
+	require.Equal(t, []int{300, 0}, []int{plan.Adds, plan.Moves})
+	for w, list := range pr.Running {
+		require.Len(t, list, 45, "worker %d", w)
+	}
+	joinZone(pr, 0, 10)
+	plan = live(t, &p, pr)
+	require.Equal(t, []int{300, 300}, []int{plan.Adds, plan.Moves})
+}
+
+// Each term a worker of a zone of its own comes, or goes. Caps may change by one copy of a task only
+// if the number of zones that count does.
+func TestP13_FlickeringZonesMakeNoStorm(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var p rebalance.Planner
+	pr := settledZones(t, &p, 300, 3, 10, 10, 10)
+	for term := range 60 {
+		change := 31 // copies that must start or may move: those of the worker
+		if len(pr.States) > 30 && random.IntN(2) == 0 {
+			change = len(pr.Running[30])
+			dropWorker(pr, 30)
+		} else {
+			joinZone(pr, 3+random.IntN(4), 1)
+		}
+		require.LessOrEqual(t, live(t, &p, pr).Adds, 2*change+10, "term %d", term)
+	}
+}
+
+// The copies that go to an empty zone come evenly from the workers of the others.
+func TestP15_EmptyZoneFillsFromAllWorkers(t *testing.T) {
+	for _, sizes := range [][]int{{6, 6}, {4, 4, 4}} {
+		var p rebalance.Planner
+		pr := settledZones(t, &p, 120, 2, sizes...)
+		joinZone(pr, len(sizes), 4)
+		require.Equal(t, 60, live(t, &p, pr).Adds)
+		for w, list := range pr.Running[:12] {
+			require.Len(t, list, 15, "worker %d", w)
+		}
+	}
+}
+
+func TestP13_ManyZones(t *testing.T) {
+	var p rebalance.Planner
+	pr := settledZones(t, &p, 2000, 3, slices.Repeat([]int{3}, 100)...)
+	for w, list := range pr.Running {
+		require.Len(t, list, 20, "worker %d", w)
+	}
+	joinZone(pr, 7, 1)
+	require.LessOrEqual(t, live(t, &p, pr).Adds, 20)
 }

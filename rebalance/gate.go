@@ -1,0 +1,338 @@
+package rebalance
+
+// The gate: every rule about who may run what. All starts and moves pass it.
+
+import (
+	"math"
+	"slices"
+)
+
+// gate knows the rules. Tasks of equal labels are a class. Workers of equal labels and zone are
+// a hub: apart from forbidden pairs and from the copies that they run, a rule admits all workers
+// of a hub or none.
+type gate struct {
+	labels bool
+	words  int // of a set of classes
+	kinds  set // by kind: the classes that its workers may run
+	met    set // by worker: the classes of the copies that it runs or has run
+
+	zoned   bool
+	zones   int
+	zoneOf  map[int32]int32 // by Problem.Zone: its number
+	inZone  []int32         // by task and zone: copies on all workers
+	most    []int32         // by task: how many copies one zone may run
+	relaxed bool            // default caps do not count
+	caps    caps
+
+	hubs   []hub
+	ofHub  []int32 // the workers by hub
+	hubAt  []int32 // by hub: where its workers begin in ofHub
+	hubOf  map[hub]int32
+	barred []uint64 // forbidden pairs, in order
+}
+
+// hub is what workers have in common. By weight they have the share in common too.
+type hub struct{ kind, zone, share int32 }
+
+// unlimited is a cap that never binds.
+const unlimited = math.MaxInt32
+
+// bind reads the rules of the problem.
+func (s *state) bind() {
+	s.zoned, s.relaxed = false, false
+	s.numberZones()
+	s.bindLabels()
+	equal := !slices.ContainsFunc(s.Share, func(n int32) bool { return n != s.Share[0] })
+	for w := range s.workers {
+		at := &s.workers[w]
+		at.room, at.share = unlimited, 1
+		if s.MaxTasks != nil && s.MaxTasks[w] != 0 {
+			at.room = max(0, s.MaxTasks[w])
+		}
+		if !equal {
+			at.share = s.Share[w]
+		}
+	}
+	if s.zones > 1 || s.MaxPerZone != nil {
+		s.bindCaps()
+	}
+	s.bindHubs()
+	s.barred = s.barred[:0]
+	for _, p := range s.Forbidden {
+		s.barred = append(s.barred, pairKey(p.Task, p.Worker))
+	}
+	slices.Sort(s.barred)
+}
+
+func pairKey(task, worker int32) uint64 { return uint64(task)<<32 | uint64(worker) }
+
+// numberZones numbers the zones from 0, so that a high number costs nothing.
+func (s *state) numberZones() {
+	if s.zones = 1; s.Zone == nil {
+		return
+	}
+	if s.zoneOf == nil {
+		s.zoneOf = make(map[int32]int32)
+	}
+	clear(s.zoneOf)
+	for w, z := range s.Zone {
+		if _, known := s.zoneOf[z]; !known {
+			s.zoneOf[z] = int32(len(s.zoneOf))
+		}
+		s.workers[w].zone = s.zoneOf[z]
+	}
+	s.zones = max(1, len(s.zoneOf))
+}
+
+// bindLabels makes the bits of which kinds may run which classes.
+func (s *state) bindLabels() {
+	s.labels = slices.ContainsFunc(s.May, func(kinds []int32) bool { return kinds != nil })
+	if !s.labels {
+		return
+	}
+	kinds := 1
+	for _, k := range s.Kind {
+		kinds = max(kinds, int(k)+1)
+	}
+	s.words = (len(s.May) + 63) / 64
+	s.kinds, s.met = sized(s.kinds, kinds*s.words), sized(s.met, len(s.States)*s.words)
+	for c, may := range s.May {
+		at, bit := c/64, uint64(1)<<(c%64)
+		if may == nil {
+			for k := range kinds {
+				s.kinds[k*s.words+at] |= bit
+			}
+			continue
+		}
+		for _, k := range may {
+			if int(k) < kinds {
+				s.kinds[int(k)*s.words+at] |= bit
+			}
+		}
+	}
+}
+
+// bindHubs finds the hub of each worker.
+func (s *state) bindHubs() {
+	s.hubs = s.hubs[:0]
+	if len(s.workers) == 0 || !s.labels && !s.zoned && (s.Share == nil || s.Weight == nil) {
+		s.hubs = append(s.hubs, hub{share: 1})
+		s.listHubs()
+		return
+	}
+	if s.hubOf == nil {
+		s.hubOf = make(map[hub]int32)
+	}
+	clear(s.hubOf)
+	for w := range s.workers {
+		h := hub{}
+		if s.labels && s.Kind != nil {
+			h.kind = s.Kind[w]
+		}
+		if s.zoned {
+			h.zone = s.zone(int32(w))
+		}
+		if s.Weight != nil {
+			h.share = s.workers[w].share
+		}
+		i, known := s.hubOf[h]
+		if !known {
+			i = int32(len(s.hubs))
+			s.hubOf[h], s.hubs = i, append(s.hubs, h)
+		}
+		s.workers[w].hub = i
+	}
+	s.listHubs()
+}
+
+// listHubs lists the workers of each hub.
+func (s *state) listHubs() {
+	s.hubAt, s.ofHub = sized(s.hubAt, len(s.hubs)+2), roomy(s.ofHub, len(s.workers))
+	for w := range s.workers {
+		s.hubAt[s.workers[w].hub+2]++
+	}
+	for h := range s.hubs {
+		s.hubAt[h+1] += s.hubAt[h]
+	}
+	for w := range s.workers {
+		at := &s.hubAt[s.workers[w].hub+1]
+		s.ofHub[*at] = int32(w)
+		*at++
+	}
+}
+
+// members returns the workers of a hub.
+func (s *state) members(hub int32) []int32 { return s.ofHub[s.hubAt[hub]:s.hubAt[hub+1]] }
+
+// caps finds how many copies of a task one zone may run by default (P13).
+type caps struct {
+	able  []int32   // by class and zone: the workers that may run it and do not drain
+	known [][]int32 // by class and copies wanted: the cap, or 0
+}
+
+// bindCaps finds the caps of all tasks.
+func (s *state) bindCaps() {
+	classes := max(1, len(s.May))
+	c := &s.caps
+	c.able, c.known = sized(c.able, classes*s.zones), slices.Grow(c.known[:0], classes)[:classes]
+	for w, st := range s.States {
+		if st == Draining {
+			continue
+		}
+		for class := range classes {
+			if !s.labels || s.kindAdmits(s.kind(w), int32(class)) {
+				c.able[class*s.zones+int(s.zone(int32(w)))]++
+			}
+		}
+	}
+	for class := range c.known {
+		c.known[class] = c.known[class][:0]
+	}
+	s.most = roomy(s.most, len(s.Want))
+	for t, want := range s.Want {
+		rule := s.capRule(int32(t))
+		switch {
+		case rule > 0:
+			s.most[t] = rule
+			s.zoned = s.zoned || rule < want || slices.Contains(s.States, Frozen)
+		case rule < 0 || want < 2:
+			s.most[t] = unlimited
+		default:
+			s.most[t] = c.of(s.class(int32(t)), want, s.zones)
+			s.zoned = s.zoned || s.most[t] < unlimited
+		}
+	}
+	if s.zoned {
+		s.inZone = sized(s.inZone, len(s.Want)*s.zones)
+	}
+}
+
+// of returns the default cap.
+func (c *caps) of(class, want int32, zones int) int32 {
+	const remembered = 256
+	known := &c.known[class]
+	if want > remembered {
+		return c.find(c.able[int(class)*zones:][:zones], want)
+	}
+	for len(*known) <= int(want) {
+		*known = append(*known, 0)
+	}
+	if (*known)[want] == 0 {
+		(*known)[want] = c.find(c.able[int(class)*zones:][:zones], want)
+	}
+	return (*known)[want]
+}
+
+// find returns the least cap with which all copies fit that have a worker, and at least their
+// number by the zones that count: those with half the mean of workers, and the two largest.
+func (c *caps) find(able []int32, want int32) int32 {
+	total, used, first, second := int32(0), int32(0), int32(0), int32(0) // the two largest
+	for _, n := range able {
+		total, used = total+n, used+min(n, 1)
+		first, second = max(first, n), max(second, min(first, n))
+	}
+	if used < 2 {
+		return unlimited
+	}
+	count := int32(0)
+	for _, n := range able {
+		if n > 0 && (2*n*used >= total || n >= second) {
+			count++
+		}
+	}
+	if 2*second*used < total { // not all zones as large as the second count, but one
+		count = 2
+	}
+	for most := (want + count - 1) / count; ; most++ {
+		fits := int32(0)
+		for _, n := range able {
+			fits += min(n, most)
+		}
+		if fits >= min(want, total) {
+			return most
+		}
+	}
+}
+
+// capRule returns the MaxPerZone of t.
+func (s *state) capRule(t int32) int32 {
+	if s.MaxPerZone == nil {
+		return 0
+	}
+	return s.MaxPerZone[t]
+}
+
+func (s *state) class(t int32) int32 {
+	if s.Class == nil || s.May == nil {
+		return 0
+	}
+	return s.Class[t]
+}
+
+func (s *state) kind(w int) int32 {
+	if s.Kind == nil {
+		return 0
+	}
+	return s.Kind[w]
+}
+
+func (s *state) zone(w int32) int32 { return s.workers[w].zone }
+
+// holds returns the classes that w runs or has run.
+func (s *state) holds(w int32) set { return s.met[int(w)*s.words:][:s.words] }
+
+// admitted returns the classes that workers of a kind may run.
+func (s *state) admitted(kind int32) set { return s.kinds[int(kind)*s.words:][:s.words] }
+
+func (s *state) kindAdmits(kind, class int32) bool {
+	return s.kinds[int(kind)*s.words+int(class)/64]>>(class%64)&1 != 0
+}
+
+// mayGive reports whether w may have a copy whose labels the hub admits.
+func (s *state) mayGive(w, hub int32) bool {
+	return !s.labels || s.holds(w).meets(s.admitted(s.hubs[hub].kind))
+}
+
+// admitsClass reports whether the labels of a hub admit t.
+func (s *state) admitsClass(t, hub int32) bool {
+	return !s.labels || s.kindAdmits(s.hubs[hub].kind, s.class(t))
+}
+
+// admits reports whether rules let the workers of a hub gain a copy of t that is now on worker
+// from, or on None.
+func (s *state) admits(t, hub, from int32) bool {
+	if !s.admitsClass(t, hub) {
+		return false
+	}
+	if !s.zoned || s.relaxed && s.capRule(t) == 0 {
+		return true
+	}
+	z := s.hubs[hub].zone
+	n := s.inZone[int(t)*s.zones+int(z)]
+	if from != None && s.zone(from) == z {
+		n--
+	}
+	return n < s.most[t]
+}
+
+// can reports whether w may gain a copy of t that is now on worker from, or on None. Whether it
+// has room is another question.
+func (s *state) can(t, w, from int32) bool {
+	return s.admits(t, s.workers[w].hub, from) && s.fits(t, w)
+}
+
+// fits is can for a task that the hub of w admits. A copy that returns to where it runs is no gain.
+func (s *state) fits(t, w int32) bool {
+	if s.runs(t, w) {
+		return false
+	}
+	if s.workers[w].state == Open && (len(s.barred) == 0 || !s.isBarred(t, w)) {
+		return true
+	}
+	return s.workers[w].takesPart() && s.goneFrom(t, w) != noRef
+}
+
+func (s *state) isBarred(t, w int32) bool {
+	_, found := slices.BinarySearch(s.barred, pairKey(t, w))
+	return found
+}

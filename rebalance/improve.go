@@ -1,0 +1,277 @@
+package rebalance
+
+import "slices"
+
+// Step 5: fewer starts for loads as even. A copy that has moved may go elsewhere for nothing, and one
+// that returns saves a start. If no cycle of such moves saves one, no plan with loads as even has
+// fewer starts: the state is a flow of least cost (Klein, A Primal Method for Minimal Cost Flows,
+// Management Science 14, 1967).
+
+// improver looks for cycles that save starts. A label is how many starts a walk to a worker saves.
+// Only walks that have saved some are followed, because every cycle that saves something can be
+// entered where all its beginnings do.
+type improver struct {
+	s      *state
+	saved  []int32 // by worker
+	parent []hop   // by worker: how the walk came there; copy is noRef where only loads change
+	queue  []int32
+	queued set
+	steps  int // that are left
+
+	hubSaved []int32  // by hub: what walks to all its workers save at least
+	byCost   []costly // the workers that may lose a copy, by what that saves
+	shifted  []int32  // by place in byCost, of the first with a cost: what walks to all save
+}
+
+// costly is a worker and what one copy less on it saves.
+type costly struct {
+	cost
+	worker int32
+}
+
+// improve saves starts until no cycle does. It reports whether that is proven.
+func (p *Planner) improve() bool {
+	s, m := &p.state, &p.improver
+	if len(s.left) == 0 || s.added == 0 || p.isCertain() {
+		return true
+	}
+	m.s, m.steps = s, 8*(len(s.flags)+len(s.fresh)+1000)
+	m.reset()
+	workers := int32(len(s.workers))
+	for w, clean := int32(0), int32(0); clean < workers && m.steps >= 0; {
+		at := None
+		if s.workers[w].got > 0 && s.workers[w].takesPart() {
+			at = m.search(w)
+		}
+		if at == None {
+			w, clean = (w+1)%workers, clean+1
+			continue
+		}
+		if !p.turn(at) {
+			return false
+		}
+		m.reset()
+		clean = 0
+	}
+	return m.steps >= 0
+}
+
+// isCertain reports whether no cycle saves a start, because no worker has both lost and gained copies,
+// and each that has lost some has at least as much as each that has gained some.
+func (p *Planner) isCertain() bool {
+	s := &p.state
+	if p.keeping.trimmed || p.keeping.evicts {
+		return false
+	}
+	gained, lost := None, None
+	for w := range s.workers {
+		switch at, w := &s.workers[w], int32(w); {
+		case at.got > 0 && at.lost > 0:
+			return false
+		case at.got > 0 && (gained == None || s.removing(gained).less(s.removing(w))):
+			gained = w
+		case at.lost > 0 && at.takesPart() && (lost == None || s.adding(w).less(s.adding(lost))):
+			lost = w
+		}
+	}
+	return gained == None || lost == None || s.removing(gained).less(s.adding(lost))
+}
+
+// reset forgets all labels.
+func (m *improver) reset() {
+	workers := len(m.s.workers)
+	m.saved, m.hubSaved = sized(m.saved, workers), sized(m.hubSaved, len(m.s.hubs))
+	m.parent = roomy(m.parent, workers)
+	for w := range m.parent {
+		m.parent[w].from = None
+	}
+	m.queue, m.queued, m.byCost = m.queue[:0], m.queued.emptied(workers), m.byCost[:0]
+}
+
+// search follows all walks from w, and returns a worker on a cycle that saves a start, or None.
+func (m *improver) search(w int32) int32 {
+	m.queue = append(m.queue[:0], w)
+	m.queued.add(w)
+	for i := 0; i < len(m.queue) && m.steps >= 0; i++ {
+		u := m.queue[i]
+		m.queued.remove(u)
+		if at := m.follow(u); at != None {
+			return at
+		}
+	}
+	for _, u := range m.queue {
+		m.queued.remove(u)
+	}
+	return None
+}
+
+// reach labels v if the walk by h saves more than the others. It returns v if the walk has come to it
+// before: that is a cycle.
+func (m *improver) reach(v, saved int32, h hop) int32 {
+	if saved <= m.saved[v] {
+		return None
+	}
+	m.saved[v], m.parent[v] = saved, h
+	for w := h.from; w != None; w = m.parent[w].from {
+		if w == v {
+			return v
+		}
+	}
+	if !m.queued.has(v) {
+		m.queued.add(v)
+		m.queue = append(m.queue, v)
+	}
+	return None
+}
+
+// follow follows all arcs from u.
+func (m *improver) follow(u int32) int32 {
+	s, saved := m.s, m.saved[u]
+	at := &s.workers[u]
+	if !at.takesPart() {
+		return None
+	}
+	for i := at.fresh; i > 0; i = s.fresh[i-1].nextOn {
+		t, c := s.fresh[i-1].task, ^(i - 1)
+		m.steps--
+		if v := m.toReturn(t, u, c, saved+1); v != None {
+			return v
+		}
+		if saved > 0 {
+			if v := m.toAny(t, u, c, saved); v != None {
+				return v
+			}
+		}
+	}
+	if saved == 0 {
+		return None
+	}
+	if anywhere := saved > 1 && slices.Min(m.hubSaved) < saved-1; s.multi || anywhere {
+		if v := m.followRunning(u, saved, anywhere); v != None {
+			return v
+		}
+	}
+	if at.hasRoom() {
+		return m.shift(u, saved)
+	}
+	return None
+}
+
+// followRunning follows the arcs of copies that run on u: to another worker that has lost a copy of
+// the task, for nothing, and to any other one, for a start.
+func (m *improver) followRunning(u, saved int32, anywhere bool) int32 {
+	s := m.s
+	m.steps -= len(s.Running[u])
+	for k, t := range s.Running[u] {
+		c := s.workers[u].first + int32(k)
+		if s.flags[c] != 0 {
+			continue
+		}
+		if s.multi {
+			if v := m.toReturn(t, u, c, saved); v != None {
+				return v
+			}
+		}
+		if anywhere {
+			if v := m.toAny(t, u, c, saved-1); v != None {
+				return v
+			}
+		}
+	}
+	return None
+}
+
+// toReturn follows the arcs of a copy to the workers that run its task and have lost it.
+func (m *improver) toReturn(t, u int32, c ref, saved int32) int32 {
+	s := m.s
+	for i := s.trails[t].left; i > 0; i = s.left[i-1].next {
+		h := &s.left[i-1]
+		at := &s.workers[h.worker]
+		if s.flags[h.copy]&(gone|leaving) != gone || h.worker == u || !at.takesPart() || at.isOver() || saved <= m.saved[h.worker] || !s.can(t, h.worker, u) {
+			continue
+		}
+		if v := m.reach(h.worker, saved, hop{from: u, to: h.worker, copy: c}); v != None {
+			return v
+		}
+	}
+	return None
+}
+
+// toAny follows the arcs of a copy to all workers.
+func (m *improver) toAny(t, u int32, c ref, saved int32) int32 {
+	s := m.s
+	for h := range int32(len(s.hubs)) {
+		if m.hubSaved[h] >= saved || !s.admits(t, h, u) {
+			continue
+		}
+		workers := s.members(h)
+		m.steps -= len(workers) / 8
+		all := true
+		for _, w := range workers {
+			if saved <= m.saved[w] || w == u || s.workers[w].state != Open || s.workers[w].isOver() {
+				continue
+			}
+			if !s.fits(t, w) {
+				all = false
+				continue
+			}
+			if v := m.reach(w, saved, hop{from: u, to: w, copy: c}); v != None {
+				return v
+			}
+		}
+		if all && m.saved[u] >= saved {
+			m.hubSaved[h] = saved
+		}
+	}
+	return None
+}
+
+// shift follows the arcs to the workers where one copy less saves what one more on u costs: the loads
+// change, and are as even as before.
+func (m *improver) shift(u, saved int32) int32 {
+	s := m.s
+	if len(m.byCost) == 0 {
+		for w := range s.workers {
+			if s.workers[w].takesPart() {
+				m.byCost = append(m.byCost, costly{s.removing(int32(w)), int32(w)})
+			}
+		}
+		slices.SortStableFunc(m.byCost, func(a, b costly) int { return a.compare(b.cost) })
+		m.shifted = sized(m.shifted, len(m.byCost))
+	}
+	c := s.adding(u)
+	i, _ := slices.BinarySearchFunc(m.byCost, c, func(x costly, c cost) int { return x.compare(c) })
+	if i == len(m.byCost) || m.byCost[i].compare(c) != 0 || m.shifted[i] >= saved {
+		return None
+	}
+	m.shifted[i] = saved
+	for _, x := range m.byCost[i:] {
+		if x.compare(c) != 0 {
+			break
+		}
+		if x.worker == u {
+			continue
+		}
+		if v := m.reach(x.worker, saved, hop{from: u, to: x.worker, copy: noRef}); v != None {
+			return v
+		}
+	}
+	return None
+}
+
+// turn moves the copies of the cycle through w.
+func (p *Planner) turn(w int32) bool {
+	hops := p.search.hops[:0]
+	for v := w; ; {
+		h := p.improver.parent[v]
+		if h.copy != noRef {
+			hops = append(hops, h)
+		}
+		if v = h.from; v == w {
+			break
+		}
+	}
+	slices.Reverse(hops)
+	p.search.hops = hops
+	return p.state.follow(hops)
+}

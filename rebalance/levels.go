@@ -1,0 +1,411 @@
+package rebalance
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+	"slices"
+)
+
+// levels finds what the workers of each hub should run by weight: their part in the best placement of
+// tasks that can be divided. Class after class is poured over the hubs that may run it, as evenly as
+// the others let it, until that changes little. This converges to the least Σ load²/share, because
+// that is convex and each class moves on its own (block coordinate descent).
+type levels struct {
+	share []int64 // by hub: of the workers that take part
+	base  []int64 // by hub: what cannot move; nil means nothing
+	load  []int64 // by hub, in units
+	unit  int     // how many bits of a load are a fraction
+	hubs  [][]int32
+	part  [][]int64 // by class, and hub in hubs: what the class has there
+	order []int32
+}
+
+// solve finds the loads. weight is by class. It gives up if the classes have more hubs in all than most,
+// and then returns false.
+func (l *levels) solve(weight []int64, most int, mayRun func(class, hub int) bool) bool {
+	total, pairs := int64(1), 1
+	l.hubs, l.part = slices.Grow(l.hubs[:0], len(weight))[:len(weight)], slices.Grow(l.part[:0], len(weight))[:len(weight)]
+	for c, w := range weight {
+		total += w
+		l.hubs[c] = l.hubs[c][:0]
+		for h, share := range l.share {
+			if w > 0 && share > 0 && mayRun(c, h) {
+				l.hubs[c] = append(l.hubs[c], int32(h))
+			}
+		}
+		l.part[c] = sized(l.part[c], len(l.hubs[c]))
+		if pairs += len(l.hubs[c]); pairs > most {
+			return false
+		}
+	}
+	for _, n := range l.base {
+		total += n
+	}
+	l.unit = 62 - bits.Len64(uint64(total))
+	l.load = sized(l.load, len(l.share))
+	for h, n := range l.base {
+		l.load[h] = n << l.unit
+	}
+	for range max(2, min(200, 10_000_000/pairs, most/pairs)) {
+		moved := false
+		for c, w := range weight {
+			if len(l.hubs[c]) > 0 && l.pour(c, w<<l.unit) {
+				moved = true
+			}
+		}
+		if !moved || len(weight) == 1 {
+			break
+		}
+	}
+	return true
+}
+
+// of returns what a worker of a hub should run, if it has a share.
+func (l *levels) of(hub int32, share int64) int64 {
+	if l.share[hub] == 0 {
+		return 0
+	}
+	return scaled(l.load[hub], share, l.share[hub]) >> l.unit
+}
+
+// pour takes a class out and pours it again. It reports whether the load of a hub changes by more than
+// a ten-thousandth.
+func (l *levels) pour(c int, weight int64) (moved bool) {
+	hubs, part := l.hubs[c], l.part[c]
+	l.order = l.order[:0]
+	for i, h := range hubs {
+		l.load[h] -= part[i]
+		l.order = append(l.order, int32(i))
+	}
+	slices.SortFunc(l.order, func(a, b int32) int {
+		x, y := hubs[a], hubs[b]
+		return cmp.Or(compareProducts(l.load[x], l.share[y], l.load[y], l.share[x]), int(a-b))
+	})
+	// The lowest hubs fill up to a common level.
+	sum, share, n := weight, int64(0), 0
+	for n < len(l.order) {
+		h := hubs[l.order[n]]
+		if n > 0 && compareProducts(sum, l.share[h], l.load[h], share) <= 0 {
+			break
+		}
+		sum, share, n = sum+l.load[h], share+l.share[h], n+1
+	}
+	for k, i := range l.order {
+		h, was := hubs[i], part[i]
+		part[i] = 0
+		if k < n {
+			part[i] = max(0, scaled(sum, l.share[h], share)-l.load[h])
+		}
+		l.load[h] += part[i]
+		moved = moved || max(part[i]-was, was-part[i]) > l.load[h]/10_000
+	}
+	return moved
+}
+
+// weighing evens the loads by weight (P17 to P19). That is no flow, so the result is not always the
+// best one. It is one that no single move or swap betters.
+type weighing struct {
+	levels levels
+	sums   []int64 // by class: the weight of its copies
+	giant  []int32 // by worker: the giant that is to run there, or None
+	fixed  set     // the workers whose load cannot come to its level
+	giants []giant
+	hold   []Pair // of giants and the workers that run them, by task
+	heavy  set    // the tasks of giants
+
+	high, low []int64     // by worker: the loads between which it is in half of its band
+	awake     set         // the workers that are, or have been, out of band
+	lists     [][]weighed // by worker: what it can give, the heaviest first
+	listed    set         // the workers whose list is right
+	freshOnly bool        // only copies that have not started move
+	queue     []int32
+	partners  []int32
+	loads     []Load
+	memory    [2][]int64 // of state
+}
+
+// giant is a copy of a task that is heavier than the level of the others.
+type giant struct {
+	weight int64
+	task   int32
+}
+
+// run finds whether weights differ, and the loads by weight.
+func (g *weighing) run(s *state) {
+	if s.Weight == nil || !weightsDiffer(s.Weight, s.Want) {
+		return
+	}
+	g.memory = [2][]int64{sized(g.memory[0], len(s.workers)), sized(g.memory[1], len(s.workers))}
+	s.weights, s.weight, s.level = s.Weight, g.memory[0], g.memory[1]
+	heaviest, copies := Weight{}, int64(1)
+	for t, w := range s.Weight {
+		heaviest.code = max(heaviest.code, w.code)
+		copies += int64(min(s.Want[t], int32(len(s.workers))))
+	}
+	copies = max(copies, int64(len(s.flags)))
+	// As many bits as leave room for the sum of all, so that levels are hardly rounded.
+	s.bits = min(16, 58-bits.Len64(uint64(heaviest.Int64()))-bits.Len64(uint64(copies)))
+	for w, list := range s.Running {
+		at := &s.workers[w]
+		if int(at.load) == len(list) && s.bits >= 0 {
+			s.weight[w] = sumWeights(list, s.Weight) << s.bits
+			continue
+		}
+		for k, t := range list {
+			if s.flags[at.first+int32(k)]&gone == 0 {
+				s.weight[w] += s.weightOf(t)
+			}
+		}
+	}
+}
+
+// weightOf returns the weight of a copy in units.
+func (s *state) weightOf(t int32) int64 {
+	if s.bits < 0 {
+		return max(1, s.weights[t].Int64()>>-s.bits)
+	}
+	return s.weights[t].Int64() << s.bits
+}
+
+// sumWeights is not inlined, like meet.
+//
+//go:noinline
+func sumWeights(list []int32, weight []Weight) (sum int64) {
+	for _, t := range list {
+		sum += weight[t].Int64()
+	}
+	return sum
+}
+
+// findLevels finds the levels. What cannot move is fixed (P17): giants, what is pinned beyond its
+// worker's level, and workers below theirs that can gain nothing, or not enough.
+func (g *weighing) findLevels(s *state, k *keeping) {
+	l := &g.levels
+	heaviest := g.sumUp(s, k)
+	g.giant, g.fixed = roomy(g.giant, len(s.workers)), g.fixed.emptied(len(s.workers))
+	for w := range s.workers {
+		g.giant[w] = None
+	}
+	mayRun := func(class, hub int) bool { return !s.labels || s.kindAdmits(s.hubs[hub].kind, int32(class)) }
+	l.solve(g.sums, math.MaxInt, mayRun)
+	g.setAside(s, k.target, heaviest, mayRun)
+	for g.fix(s, heaviest) {
+		l.solve(g.sums, math.MaxInt, mayRun)
+	}
+	for w := range s.workers {
+		at := &s.workers[w]
+		switch t := g.giant[w]; {
+		case t != None:
+			s.level[w] = s.weightOf(t)
+		case at.takesPart() && !g.fixed.has(int32(w)):
+			s.level[w] = l.of(at.hub, int64(at.share))
+		}
+	}
+}
+
+// sumUp sums the weights that the workers run by class, and the shares by hub. It returns the weight of
+// the heaviest task.
+func (g *weighing) sumUp(s *state, k *keeping) (heaviest int64) {
+	g.sums, g.levels.share = sized(g.sums, max(1, len(s.May))), sized(g.levels.share, len(s.hubs))
+	for t, n := range k.target {
+		if n > 0 {
+			x := s.weightOf(int32(t))
+			heaviest = max(heaviest, x)
+			if s.labels {
+				g.sums[s.class(int32(t))] += x * int64(min(n, int32(len(s.workers))))
+			}
+		}
+	}
+	if s.labels {
+		for i := range k.items {
+			if x := &k.items[i]; x.from == None && x.copy == noRef {
+				g.sums[s.class(x.task)] -= s.weightOf(x.task)
+			}
+		}
+		for c := range g.sums {
+			g.sums[c] = max(0, g.sums[c])
+		}
+	}
+	for w := range s.workers {
+		at := &s.workers[w]
+		if !s.labels && at.takesPart() {
+			g.sums[0] += s.weight[w]
+		}
+		if at.state == Open || at.state == Quarantined && at.load > 0 {
+			g.levels.share[at.hub] += int64(at.share)
+		}
+	}
+	return heaviest
+}
+
+// fix takes workers out whose load cannot come to their level. It reports whether there were some.
+func (g *weighing) fix(s *state, heaviest int64) (some bool) {
+	l := &g.levels
+	for w := range s.workers {
+		at, w := &s.workers[w], int32(w)
+		if !at.takesPart() || g.giant[w] != None || g.fixed.has(w) || at.state == Quarantined && at.load == 0 {
+			continue
+		}
+		level, stays := l.of(at.hub, int64(at.share)), int64(0)
+		if most := int64(at.room) * heaviest; at.state == Open && at.room < unlimited && most < level && !s.labels {
+			g.sums[0] = max(0, g.sums[0]-most)
+			l.share[at.hub] -= int64(at.share)
+			s.level[w] = most
+			g.fixed.add(w)
+			some = true
+			continue
+		}
+		isLow := s.weight[w] < level && at.state != Open
+		for k, t := range s.Running[w] {
+			if s.Pinned == nil && !isLow {
+				break
+			}
+			if f := s.flags[at.first+int32(k)]; f&gone == 0 && (isLow || f&pinned != 0) {
+				stays += s.weightOf(t)
+			}
+		}
+		if !isLow && stays <= level {
+			continue
+		}
+		for k, t := range s.Running[w] {
+			if f := s.flags[at.first+int32(k)]; f&gone == 0 && (isLow || f&pinned != 0) {
+				g.sums[s.class(t)] = max(0, g.sums[s.class(t)]-s.weightOf(t))
+			}
+		}
+		l.share[at.hub] -= int64(at.share)
+		s.level[w] = stays
+		g.fixed.add(w)
+		some = true
+	}
+	return some
+}
+
+// lowest returns the lowest level by share 1 of the hubs that may run a class, or of all if it is
+// negative, in units.
+func (g *weighing) lowest(s *state, class int32) (least int64) {
+	l := &g.levels
+	least = -1
+	for h, share := range l.share {
+		if share > 0 && (class < 0 || !s.labels || s.kindAdmits(s.hubs[h].kind, class)) {
+			if x := l.load[h] / share; least < 0 || x < least {
+				least = x
+			}
+		}
+	}
+	return least
+}
+
+// setAside gives the tasks that are heavier than any level that they could have a part in a worker each,
+// the heaviest first. That lowers the levels of the others, so there may be more.
+func (g *weighing) setAside(s *state, target []int32, heaviest int64, mayRun func(class, hub int) bool) {
+	l := &g.levels
+	if heaviest <= g.lowest(s, -1)>>l.unit {
+		return
+	}
+	g.listGiants(s, target, g.lowest(s, -1)>>l.unit/2)
+	for i := 0; i < len(g.giants); {
+		some := false
+		for ; i < len(g.giants); i++ {
+			x := g.giants[i]
+			c := s.class(x.task)
+			if !g.exceeds(s, x, c) {
+				break
+			}
+			w := g.ownerOf(s, x)
+			if w == None {
+				break
+			}
+			g.giant[w] = x.task
+			g.sums[c] = max(0, g.sums[c]-x.weight)
+			l.share[s.workers[w].hub] -= int64(s.workers[w].share)
+			some = true
+		}
+		if !some {
+			return
+		}
+		l.solve(g.sums, math.MaxInt, mayRun)
+	}
+}
+
+// exceeds reports whether a giant is heavier than the level of each worker that may run it. By weight
+// the workers of a hub have equal shares.
+func (g *weighing) exceeds(s *state, x giant, class int32) (found bool) {
+	l := &g.levels
+	for h, share := range l.share {
+		if share > 0 && (!s.labels || s.kindAdmits(s.hubs[h].kind, class)) {
+			if x.weight <= l.of(int32(h), int64(s.hubs[h].share)) {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
+}
+
+// listGiants lists the copies that are heavier than some weight, the heaviest first, and who runs them.
+func (g *weighing) listGiants(s *state, target []int32, above int64) {
+	g.giants, g.hold, g.heavy = g.giants[:0], g.hold[:0], g.heavy.emptied(len(target))
+	for t, n := range target {
+		x := s.weightOf(int32(t))
+		if n == 0 || x <= above {
+			continue
+		}
+		g.heavy.add(int32(t))
+		for range min(n, int32(len(s.workers))) {
+			g.giants = append(g.giants, giant{x, int32(t)})
+		}
+	}
+	slices.SortStableFunc(g.giants, func(a, b giant) int { return cmp.Compare(b.weight, a.weight) })
+	for w := range s.workers {
+		at := &s.workers[w]
+		if !at.takesPart() {
+			continue
+		}
+		for k, t := range s.Running[w] {
+			if g.heavy.has(t) && s.flags[at.first+int32(k)]&(gone|leaving) == 0 {
+				g.hold = append(g.hold, Pair{t, int32(w)})
+			}
+		}
+		for i := at.fresh; i > 0; i = s.fresh[i-1].nextOn {
+			if t := s.fresh[i-1].task; g.heavy.has(t) {
+				g.hold = append(g.hold, Pair{t, int32(w)})
+			}
+		}
+	}
+	slices.SortStableFunc(g.hold, func(a, b Pair) int { return cmp.Compare(a.Task, b.Task) })
+}
+
+// holders returns the workers that run a giant.
+func (g *weighing) holders(t int32) []Pair {
+	find := func(t int32) int {
+		i, _ := slices.BinarySearchFunc(g.hold, t, func(p Pair, t int32) int { return cmp.Compare(p.Task, t) })
+		return i
+	}
+	return g.hold[find(t):find(t+1)]
+}
+
+// ownerOf returns the worker for a giant: of those with the highest share the one that must hand over
+// the fewest copies, where the giant counts if it must move there.
+func (g *weighing) ownerOf(s *state, x giant) int32 {
+	best, cost := None, int32(0)
+	better := func(w, others int32) bool {
+		at := &s.workers[w]
+		return best == None || at.share > s.workers[best].share || at.share == s.workers[best].share && others < cost
+	}
+	for _, p := range g.holders(x.task) {
+		if others := s.workers[p.Worker].level() - 1; g.giant[p.Worker] == None && better(p.Worker, others) {
+			best, cost = p.Worker, others
+		}
+	}
+	if best != None && cost == 0 && len(s.Share) == 0 {
+		return best
+	}
+	for w := range s.workers {
+		at, w := &s.workers[w], int32(w)
+		if g.giant[w] == None && at.state == Open && better(w, at.level()+1) && s.can(x.task, w, None) {
+			best, cost = w, at.level()+1
+		}
+	}
+	return best
+}

@@ -1,0 +1,210 @@
+package rebalance
+
+// Step 3: every copy that needs a place gets one, on the worker with the least.
+
+// place places the items of some tiers, in the order of P9. What no worker can simply take looks for
+// a path.
+func (p *Planner) place(from, to tier) {
+	s := &p.state
+	p.deal(from, to)
+	p.stuck = p.stuck[:0]
+	failed := None // the last task of which a missing copy had no place
+	for i := range p.keeping.items {
+		x := &p.keeping.items[i]
+		if x.tier < from || x.tier > to || !p.needsPlace(x) {
+			continue
+		}
+		switch {
+		case s.relaxed && p.mustLeaveZone(x): // a full zone is no reason to leave another one
+		case x.from == None && x.task == failed:
+		case x.from != None && !p.mayMove(1) && s.leastFor(x) != None:
+			p.deferred = true
+			continue
+		case p.placeDirectly(x):
+			continue
+		case x.from == None:
+			failed = x.task
+		}
+		p.stuck = append(p.stuck, int32(i))
+	}
+	if len(p.stuck) > 0 {
+		p.placeByPaths()
+	}
+}
+
+// needsPlace reports whether the item is still without a place.
+func (p *Planner) needsPlace(x *item) bool {
+	if x.from == None {
+		return x.copy == noRef
+	}
+	return p.state.flags[x.copy] == leaving
+}
+
+// mustLeaveZone reports whether a copy leaves its worker because of a cap only.
+func (p *Planner) mustLeaveZone(x *item) bool {
+	s := &p.state
+	return x.from != None && s.States[x.from] != Draining && s.admitsClass(x.task, s.workers[x.from].hub)
+}
+
+// placeDirectly gives the item to the worker with the least that can gain it.
+func (p *Planner) placeDirectly(x *item) bool {
+	s := &p.state
+	w := s.leastFor(x)
+	if w == None {
+		return false
+	}
+	p.assign(x, w)
+	return true
+}
+
+// assign puts the item on w.
+func (p *Planner) assign(x *item, w int32) {
+	if x.from != None {
+		p.state.take(x.from, x.copy)
+	} else {
+		x.copy = placed
+		p.started++
+	}
+	p.state.put(x.task, w)
+}
+
+// leastFor returns the worker with the least that can gain the item, or None. By weight that is the
+// one with the least when it has the item.
+func (s *state) leastFor(x *item) int32 {
+	best := None
+	for h := range s.hubsInOrder {
+		takers := &s.takers[h]
+		if best != None && s.weights == nil && !takers.top().before(takers.places[best]) {
+			break
+		}
+		w := s.leastOf(x, h)
+		switch {
+		case w == None:
+		case best == None:
+			best = w
+		case s.weights != nil:
+			n := s.weightOf(x.task)
+			if compareProducts(s.weight[w]+n, int64(s.workers[best].share), s.weight[best]+n, int64(s.workers[w].share)) < 0 {
+				best = w
+			}
+		case takers.places[w].before(takers.places[best]):
+			best = w
+		}
+	}
+	return best
+}
+
+// leastOf returns the worker of a hub with the least that can gain the item, or None.
+func (s *state) leastOf(x *item, h int32) int32 {
+	if !s.admits(x.task, h, x.from) {
+		return None
+	}
+	for w := range s.takers[h].inOrder(&s.queue[0]) {
+		if !s.workers[w].hasRoom() {
+			break
+		}
+		if s.fits(x.task, w) {
+			return w
+		}
+	}
+	return None
+}
+
+// placeByPaths places the items that no worker can simply take: a worker takes the copy and hands
+// another one on, and so forth, until one has room. In each tier the cheapest paths come first.
+func (p *Planner) placeByPaths() {
+	p.search.done = false
+	for i := 0; i < len(p.stuck); {
+		n := i
+		for n < len(p.stuck) && p.keeping.items[p.stuck[n]].tier == p.keeping.items[p.stuck[i]].tier {
+			n++
+		}
+		for _, most := range []int32{1, 2, 3, unlimited} {
+			failed := None
+			for _, k := range p.stuck[i:n] {
+				x := &p.keeping.items[k]
+				if p.needsPlace(x) && (x.from != None || x.task != failed) && !p.placeByPath(x, most) && x.from == None {
+					failed = x.task
+				}
+			}
+		}
+		i = n
+	}
+	p.search.done = false
+}
+
+// placeByPath places an item by a path with at most so many starts.
+func (p *Planner) placeByPath(x *item, most int32) bool {
+	s, f := &p.state, &p.search
+	if s.relaxed && p.mustLeaveZone(x) || !s.hasTaker(x) {
+		return false
+	}
+	// A copy that leaves makes room where it was: full workers may hand on in a circle.
+	circle := x.from != None && s.States[x.from] == Open && s.workers[x.from].load == s.workers[x.from].room
+	if !f.done || circle {
+		f.roots = f.roots[:0]
+		for w := range s.workers {
+			if s.workers[w].hasRoom() || circle && int32(w) == x.from {
+				f.roots = append(f.roots, int32(w))
+			}
+		}
+		f.begin(s)
+		f.leaves = true
+		f.run(nil)
+		f.done = !circle
+	}
+	best := None
+	for w := range s.workers {
+		w := int32(w)
+		if l := &f.labels[w]; l.cost > 0 && !s.workers[w].isOver() && (best == None || l.cost < f.labels[best].cost) && s.can(x.task, w, x.from) {
+			best = w
+		}
+	}
+	if best == None || f.labels[best].cost > most {
+		return false
+	}
+	hops := f.path(best)
+	moves := s.starts(hops)
+	if x.from != None {
+		moves++
+	}
+	if moves > 0 && !p.mayMove(moves) {
+		p.deferred, x.waits = true, true
+		return false
+	}
+	f.done = false
+	if x.from != None {
+		return s.follow(append(hops, hop{from: x.from, to: best, copy: x.copy}))
+	}
+	if !s.follow(hops) {
+		return false
+	}
+	if !s.can(x.task, best, None) { // the path has used up what the copy needs
+		s.undo(hops)
+		return false
+	}
+	p.assign(x, best)
+	return true
+}
+
+// hasTaker reports whether some worker could take the item if it had room.
+func (s *state) hasTaker(x *item) bool {
+	for w := range s.workers {
+		if s.workers[w].state == Open && !s.workers[w].isOver() && s.can(x.task, int32(w), x.from) {
+			return true
+		}
+	}
+	return false
+}
+
+// giveUp lets the copies stay that have no other place.
+func (p *Planner) giveUp() {
+	s := &p.state
+	for _, i := range p.stuck {
+		if x := &p.keeping.items[i]; x.from != None && p.needsPlace(x) && !x.waits {
+			s.flags[x.copy] |= pinned
+			s.workers[x.from].leaving--
+			s.update(x.from)
+		}
+	}
+}

@@ -1,0 +1,417 @@
+package rebalance
+
+import (
+	"cmp"
+	"slices"
+)
+
+// weighed is a copy that its worker can give.
+type weighed struct {
+	weight int64
+	copy   ref
+	task   int32
+}
+
+// With how many workers of a hub one exchanges copies, and with how many it swaps them.
+const (
+	partners = 16
+	swappers = 16
+)
+
+// evenByWeight brings the workers that are out of band to half of it, as far as single moves and swaps
+// can (T18).
+func (p *Planner) evenByWeight() {
+	s, g := &p.state, &p.weighing
+	g.listed, g.lists = g.listed.emptied(len(s.workers)), slices.Grow(g.lists[:0], len(s.workers))[:len(s.workers)]
+	if p.evictOver(); s.onlyOver {
+		return
+	}
+	if !s.inUse {
+		s.rank(endless)
+	}
+	for range 10 { // a worker that suits a giant may be another one then
+		g.findLevels(s, &p.keeping)
+		if s.added > 0 { // what has not started yet moves for nothing, so it comes first
+			g.freshOnly = true
+			p.settle()
+			g.freshOnly = false
+		}
+		moved := s.added
+		if p.settle(); moved == s.added {
+			return
+		}
+	}
+}
+
+// settle brings workers that are out of band nearer to it.
+func (p *Planner) settle() {
+	s, g := &p.state, &p.weighing
+	g.listed = g.listed.emptied(len(s.workers))
+	if !g.findBands(s) {
+		return
+	}
+	s.rankGivers(cost{-endless.num, 1})
+	if !g.freshOnly {
+		p.moveGiants()
+	}
+	for p.settleOnce() {
+	}
+	s.gives = false
+}
+
+// findBands finds the bands, and which workers are out of them.
+func (g *weighing) findBands(s *state) (out bool) {
+	g.high, g.low = sized(g.high, len(s.workers)), sized(g.low, len(s.workers))
+	g.awake = g.awake.emptied(len(s.workers))
+	for w := range s.workers {
+		at, level := &s.workers[w], s.level[w]
+		if !at.takesPart() {
+			continue
+		}
+		band := scaled(level, int64(s.Band), 1_000_000)
+		if g.giant[w] != None {
+			band = 0 // it has its worker for itself
+		}
+		g.high[w], g.low[w] = level+band/2, max(0, level-band/2)
+		if at.state != Open || g.giant[w] != None {
+			g.low[w] = 0
+		}
+		if g.freshOnly {
+			band = 0
+		}
+		if g.isOut(s, int32(w), band/2) {
+			g.awake.add(int32(w))
+			out = true
+		}
+	}
+	return out
+}
+
+// out returns by how much a worker with a load, in a number of copies, is out of half of its band. One
+// that can gain nothing is not below it.
+func (g *weighing) out(s *state, w int32, load int64, copies int32) int64 {
+	if load < g.low[w] && copies < s.workers[w].room {
+		return g.low[w] - load
+	}
+	return max(0, load-g.high[w])
+}
+
+func (g *weighing) outNow(s *state, w int32) int64 {
+	return g.out(s, w, s.weight[w], s.workers[w].load)
+}
+
+// isOut reports whether w is out of half of its band by more than some weight, and not because of its
+// only task.
+func (g *weighing) isOut(s *state, w int32, by int64) bool {
+	at := &s.workers[w]
+	return at.takesPart() && g.outNow(s, w) > by && (s.weight[w] < g.low[w] || at.level() != 1)
+}
+
+// settleOnce lets each worker that has been out of band give and take, the one farthest out first. It
+// reports whether any did.
+func (p *Planner) settleOnce() (moved bool) {
+	s, g := &p.state, &p.weighing
+	g.queue = g.queue[:0]
+	for w := range s.workers {
+		if w := int32(w); g.isOut(s, w, 0) && (g.awake.has(w) || g.isOut(s, w, g.high[w]-s.level[w])) {
+			g.awake.add(w)
+			g.queue = append(g.queue, w)
+		}
+	}
+	slices.SortStableFunc(g.queue, func(a, b int32) int { return cmp.Compare(g.outNow(s, b), g.outNow(s, a)) })
+	for _, w := range g.queue {
+		for s.weight[w] > g.high[w] && p.give(w) || s.weight[w] < g.low[w] && p.gain(w) {
+			moved = true
+		}
+	}
+	return moved
+}
+
+// evictOver moves copies off workers with more than they may have, the lightest first.
+func (p *Planner) evictOver() {
+	s := &p.state
+	for w := range s.workers {
+		at, w := &s.workers[w], int32(w)
+		if !at.takesPart() || !at.isOver() {
+			continue
+		}
+		if !s.inUse {
+			s.rank(endless)
+		}
+		list := slices.Clone(p.list(w))
+		for _, x := range slices.Backward(list) {
+			if !at.isOver() {
+				break
+			}
+			if !p.mayMove(1) {
+				p.deferred = true
+				return
+			}
+			if v := s.leastFor(&item{task: x.task, from: w, copy: x.copy}); v != None {
+				p.shiftCopy(w, v, x.copy)
+			}
+		}
+	}
+}
+
+// moveGiants moves the giants to their workers.
+func (p *Planner) moveGiants() {
+	s, g := &p.state, &p.weighing
+	for w := range s.workers {
+		w := int32(w)
+		t := g.giant[w]
+		if t == None || !s.workers[w].hasRoom() {
+			continue
+		}
+		holders := g.holders(t)
+		if slices.Contains(holders, Pair{t, w}) {
+			continue
+		}
+		for _, h := range holders {
+			c := s.find(t, h.Worker)
+			if c == noRef || g.giant[h.Worker] == t || !s.isThere(h.Worker, c) || !p.canGive(weighed{0, c, t}, h.Worker, w) {
+				continue
+			}
+			if !p.mayMove(1) {
+				p.deferred = true
+				return
+			}
+			p.shiftCopy(h.Worker, w, c)
+			break
+		}
+	}
+}
+
+// shiftCopy moves a copy.
+func (p *Planner) shiftCopy(u, v int32, c ref) {
+	p.state.put(p.state.take(u, c), v)
+	p.weighing.listed.remove(u)
+	p.weighing.listed.remove(v)
+}
+
+// list returns the copies that w can give, the heaviest first.
+func (p *Planner) list(w int32) []weighed {
+	s, g := &p.state, &p.weighing
+	if g.listed.has(w) {
+		return g.lists[w]
+	}
+	l := g.lists[w][:0]
+	for k, t := range s.Running[w] {
+		if g.freshOnly {
+			break
+		}
+		if c := s.workers[w].first + int32(k); s.flags[c] == 0 {
+			l = append(l, weighed{s.weightOf(t), c, t})
+		}
+	}
+	for i := s.workers[w].fresh; i > 0; i = s.fresh[i-1].nextOn {
+		t := s.fresh[i-1].task
+		l = append(l, weighed{s.weightOf(t), ^(i - 1), t})
+	}
+	slices.SortFunc(l, func(a, b weighed) int { return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.copy, b.copy)) })
+	g.lists[w] = l
+	g.listed.add(w)
+	return l
+}
+
+// give moves a copy of u, which is above its band, to one of the workers with the least, or swaps one.
+func (p *Planner) give(u int32) bool {
+	s, g := &p.state, &p.weighing
+	g.partners = g.partners[:0]
+	for h := range int32(len(s.hubs)) {
+		if !s.mayGive(u, h) {
+			continue
+		}
+		items := s.takers[h].items
+		for _, v := range items[:min(len(items), partners)] {
+			if v != u {
+				g.partners = append(g.partners, v)
+			}
+		}
+	}
+	return p.exchange(u, g.partners, true)
+}
+
+// gain moves a copy to v, which is below its band, from one of the workers with the most, or swaps one.
+func (p *Planner) gain(v int32) bool {
+	s, g := &p.state, &p.weighing
+	hub := s.workers[v].hub
+	suits := func(u int32) bool { return u != v && s.workers[u].level() >= 2 && s.mayGive(u, hub) }
+	g.partners = g.partners[:0]
+	for _, u := range s.givers.items[:min(len(s.givers.items), 4*partners)] {
+		if len(g.partners) < partners && suits(u) {
+			g.partners = append(g.partners, u)
+		}
+	}
+	if p.exchange(v, g.partners, false) {
+		return true
+	}
+	if !s.labels {
+		return false
+	}
+	above := func(w int32) int64 { return s.weight[w] - s.level[w] }
+	g.partners = g.partners[:0] // those with the most may all be of other pools
+	for u := range s.workers {
+		u := int32(u)
+		if !s.workers[u].takesPart() || !suits(u) {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(g.partners, above(u), func(w int32, n int64) int { return cmp.Compare(n, above(w)) })
+		if at < partners {
+			g.partners = slices.Insert(g.partners, at, u)
+			g.partners = g.partners[:min(len(g.partners), partners)]
+		}
+	}
+	return p.exchange(v, g.partners, false)
+}
+
+// choice is a move of x from u to v, and of y back if it is one.
+type choice struct {
+	u, v int32
+	x, y weighed
+	isIn bool   // both are in band then
+	drop square // by how much the sum of squares of what is out of band falls
+}
+
+// exchange makes the best move, or the best swap, between w and one of the others.
+func (p *Planner) exchange(w int32, others []int32, gives bool) bool {
+	s, g := &p.state, &p.weighing
+	best := choice{u: None}
+	pair := func(o int32) (u, v int32) {
+		if gives {
+			return w, o
+		}
+		return o, w
+	}
+	for _, o := range others {
+		u, v := pair(o)
+		if !s.workers[v].hasRoom() {
+			continue
+		}
+		list, most := p.list(u), min(s.weight[u]-g.low[u], g.high[v]-s.weight[v])
+		at, _ := slices.BinarySearchFunc(list, most, func(x weighed, n int64) int { return cmp.Compare(n, x.weight) })
+		for k := at; k < min(at+4, len(list)); k++ { // the heaviest that keeps both in band
+			if p.canGive(list[k], u, v) {
+				p.consider(&best, choice{u: u, v: v, x: list[k], y: weighed{copy: noRef}})
+				break
+			}
+		}
+		for k, tries := at-1, 2; k >= 0 && tries > 0; k-- { // or the lightest that does not
+			if p.canGive(list[k], u, v) {
+				p.consider(&best, choice{u: u, v: v, x: list[k], y: weighed{copy: noRef}})
+				tries--
+			}
+		}
+	}
+	if !best.isIn {
+		for _, o := range others[:min(len(others), swappers)] {
+			u, v := pair(o)
+			p.considerSwaps(&best, u, v)
+		}
+	}
+	switch {
+	case best.u == None:
+		return false
+	case !p.mayMove(1) || best.y.copy != noRef && !p.mayMove(2):
+		p.deferred = true
+		return false
+	case best.y.copy == noRef:
+		p.shiftCopy(best.u, best.v, best.x.copy)
+		return true
+	}
+	g.listed.remove(best.u)
+	g.listed.remove(best.v)
+	p.search.hops = append(p.search.hops[:0], hop{from: best.u, to: best.v, copy: best.x.copy}, hop{from: best.v, to: best.u, copy: best.y.copy})
+	return s.follow(p.search.hops)
+}
+
+// canGive reports whether u can give a copy to v. A giant stays where it is to be, and a task that rests
+// moves only to workers that have joined since.
+func (p *Planner) canGive(x weighed, u, v int32) bool {
+	s := &p.state
+	if s.Rests != nil && s.Joined[v] < s.Rests[x.task] && s.goneFrom(x.task, v) == noRef {
+		return false
+	}
+	return p.weighing.giant[u] != x.task && s.can(x.task, v, u)
+}
+
+// considerSwaps considers, for each copy of v, the heaviest one of u that keeps both in band.
+func (p *Planner) considerSwaps(best *choice, u, v int32) {
+	s, g := &p.state, &p.weighing
+	most := min(s.weight[u]-g.low[u], g.high[v]-s.weight[v])
+	if most <= 0 || s.workers[u].isOver() || s.workers[v].isOver() {
+		return
+	}
+	from, k := p.list(u), 0
+	if len(from) == 0 {
+		return
+	}
+	for _, y := range p.list(v) {
+		for k < len(from) && from[k].weight-y.weight > most {
+			k++
+		}
+		if k == len(from) {
+			k--
+		}
+		for _, x := range from[max(0, k-1) : k+1] { // and the lightest one that does not
+			if x.weight > y.weight && x.task != y.task && p.canGive(x, u, v) && p.canGive(y, v, u) {
+				p.consider(best, choice{u: u, v: v, x: x, y: y})
+			}
+		}
+	}
+}
+
+// consider takes a choice if it is better than the best one: if it brings both into band, is one move and
+// not two, or lowers the sum of squares by more.
+func (p *Planner) consider(best *choice, c choice) {
+	if !p.betters(&c) {
+		return
+	}
+	isSwap, isBestSwap := c.y.copy != noRef, best.y.copy != noRef
+	switch {
+	case best.u == None, c.isIn && !best.isIn:
+	case c.isIn != best.isIn, isSwap && !isBestSwap:
+		return
+	case isSwap == isBestSwap && !best.drop.less(c.drop):
+		return
+	}
+	*best = c
+}
+
+// betters reports whether a choice lowers the sum of squares of what is out of band, by enough for the
+// weight that moves (P19). It sets by how much, and whether it brings both into band.
+func (p *Planner) betters(c *choice) bool {
+	s, g := &p.state, &p.weighing
+	back, copies := int64(0), int32(1)
+	if c.y.copy != noRef {
+		back, copies = c.y.weight, 0
+	}
+	net := c.x.weight - back
+	before1, before2 := g.outNow(s, c.u), g.outNow(s, c.v)
+	after1 := g.out(s, c.u, s.weight[c.u]-net, s.workers[c.u].load-copies)
+	after2 := g.out(s, c.v, s.weight[c.v]+net, s.workers[c.v].load+copies)
+	was, is := squares(before1, before2), squares(after1, after2)
+	c.isIn, c.drop = after1+after2 == 0, was.minus(is)
+	if !is.less(was) {
+		return false
+	}
+	return c.isIn || g.freshOnly || before1+before2-after1-after2 >= (c.x.weight+back+9)/10
+}
+
+// inWeights returns a number of units as a weight.
+func (s *state) inWeights(units int64) int64 {
+	if s.bits < 0 {
+		return units << -s.bits
+	}
+	return (units + 1<<s.bits>>8) >> s.bits
+}
+
+// report lists the loads.
+func (p *Planner) report() {
+	s, g := &p.state, &p.weighing
+	g.loads = sized(g.loads, len(s.workers))
+	for w := range g.loads {
+		g.loads[w] = Load{Weight: s.inWeights(s.weight[w]), Level: s.inWeights(s.level[w])}
+	}
+	p.plan.Loads = g.loads
+}

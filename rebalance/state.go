@@ -1,0 +1,428 @@
+package rebalance
+
+// The state of a plan in the making: where each copy is. Steps only take copies and put them,
+// and diff compares the result with what runs. So no step needs to know what an earlier one did:
+// a copy that is put back where it runs is simply not gone any more.
+
+import "math"
+
+// flag is the state of a copy that runs, by its position in the lists of Problem.Running.
+type flag uint8
+
+const (
+	gone     flag = 1 << iota // it has left its worker
+	pinned                    // it stays where it is
+	leaving                   // it must leave its worker if it has another place
+	repeated                  // the list names its task a second time: it is no copy
+)
+
+// A ref names a copy: its position if it runs, or ^i for fresh[i].
+type ref = int32
+
+const noRef ref = math.MinInt32
+
+// fresh is a copy on a worker that does not run it.
+type fresh struct {
+	task, worker int32 // worker is None once the copy has left again
+	nextOn       int32 // the next one of the worker, plus one
+	nextOf       int32 // the next one of the task, plus one
+}
+
+// holder is a worker that runs a task. next is the next one of the task, plus one.
+type holder struct {
+	task, worker int32
+	copy         ref
+	next         int32
+}
+
+// trail is what the plan knows of the copies of a task: the latest fresh copy, the latest holder
+// that a copy has left, and the first holder in the index. All plus one.
+type trail struct{ fresh, left, held int32 }
+
+// worker is a worker as the plan has it so far.
+type worker struct {
+	first   int32 // the position of the first copy of its list
+	begin   int32 // the copies of its list before this one are gone
+	load    int32 // copies of wanted tasks
+	leaving int32 // of these, how many must leave
+	lost    int32 // copies that are gone
+	got     int32 // fresh copies
+	fresh   int32 // the latest of these, plus one
+	hub     int32
+	zone    int32
+	room    int32 // the most copies that it may run
+	share   int32 // 1 if all are equal
+	state   State
+}
+
+// takesPart reports whether the worker's load counts for an even spread.
+func (w *worker) takesPart() bool { return w.state == Open || w.state == Quarantined }
+
+// level is the load that an even spread is about.
+func (w *worker) level() int32 { return w.load - w.leaving }
+
+// isOver reports whether the worker has more copies than it may. Then it gains none, not even in
+// exchange for another one.
+func (w *worker) isOver() bool { return w.load > w.room }
+
+// hasRoom reports whether the worker can have one copy more: a new one, or, if it is quarantined,
+// one of those that it runs.
+func (w *worker) hasRoom() bool {
+	return w.load < w.room && (w.state == Open || w.state == Quarantined && w.lost > 0)
+}
+
+type state struct {
+	Problem
+	gate
+	ranks
+
+	workers []worker
+	flags   []flag // by position
+	fresh   []fresh
+	left    []holder // of copies that have left, and may be back
+	held    []holder // the index: the copies that run of the tasks in indexed
+	indexed set
+	trails  []trail // by task
+
+	open   int32 // workers that may gain
+	added  int   // fresh copies on all workers
+	multi  bool  // a task may have several copies, so a worker may run what another one gives
+	marks  []uint32
+	stamp  uint32
+	marked int32 // the worker whose tasks are marked
+
+	tally   []tally  // by task, unless the scan was the single one
+	weights []Weight // by task, if they differ
+	bits    int      // a weight is counted in units of its 2^-bits
+	weight  []int64  // by worker: its load by weight, if weights differ, in units
+	level   []int64  // by worker: what that should be
+}
+
+// begin prepares the state for a problem.
+func (s *state) begin(pr *Problem) {
+	s.forget()
+	s.Problem, s.marked, s.weights, s.tally, s.inUse, s.added, s.open = *pr, None, nil, nil, false, 0, 0
+	s.workers = sized(s.workers, len(s.States))
+	at := int32(0)
+	for w, list := range s.Running {
+		s.workers[w].first, s.workers[w].state = at, s.States[w]
+		if s.States[w] == Open {
+			s.open++
+		}
+		at += int32(len(list))
+	}
+	s.flags = sized(s.flags, int(at))
+	s.indexed = s.indexed[:0]
+}
+
+// forget clears the trails of the last plan.
+func (s *state) forget() {
+	if len(s.fresh)+len(s.left)+len(s.held) > len(s.trails)/8 {
+		clear(s.trails)
+	} else {
+		for _, f := range s.fresh {
+			s.trails[f.task] = trail{}
+		}
+		for _, h := range s.left {
+			s.trails[h.task] = trail{}
+		}
+		for _, h := range s.held {
+			s.trails[h.task] = trail{}
+		}
+	}
+	s.fresh, s.left, s.held = s.fresh[:0], s.left[:0], s.held[:0]
+}
+
+// prepare makes room for changes. A plan without any needs none.
+func (s *state) prepare() {
+	if len(s.trails) < len(s.Want) {
+		s.trails = make([]trail, len(s.Want))
+	}
+	if s.multi {
+		s.roomForMarks()
+	}
+}
+
+func (s *state) roomForMarks() {
+	if len(s.marks) < len(s.Want) {
+		s.marks, s.stamp = make([]uint32, len(s.Want)), 0
+	}
+}
+
+// stampNext forgets all marks.
+func (s *state) stampNext() {
+	if s.stamp++; s.stamp == 0 {
+		clear(s.marks)
+		s.stamp = 1
+	}
+}
+
+// index lists the copies that run of some tasks, by task. It is one pass over what runs.
+func (s *state) index(of set) {
+	s.indexed = append(s.indexed[:0], of...)
+	for w, list := range s.Running {
+		if s.States[w] == Frozen {
+			continue
+		}
+		first := s.workers[w].first
+		for k, t := range list {
+			if at := first + int32(k); of.has(t) && s.flags[at]&(gone|repeated) == 0 {
+				s.held = append(s.held, holder{t, int32(w), at, s.trails[t].held})
+				s.trails[t].held = int32(len(s.held))
+			}
+		}
+	}
+}
+
+// holders calls visit with each holder in the index of t, the last worker first, until it returns
+// false.
+func (s *state) holders(t int32) func(visit func(h *holder) bool) {
+	return func(visit func(h *holder) bool) {
+		for i := s.trails[t].held; i > 0; i = s.held[i-1].next {
+			if !visit(&s.held[i-1]) {
+				return
+			}
+		}
+	}
+}
+
+// taskOf returns the task of a copy on w.
+func (s *state) taskOf(w int32, r ref) int32 {
+	if r < 0 {
+		return s.fresh[^r].task
+	}
+	return s.Running[w][r-s.workers[w].first]
+}
+
+// isThere reports whether a copy is on w and may move.
+func (s *state) isThere(w int32, r ref) bool {
+	if r < 0 {
+		return s.fresh[^r].worker == w
+	}
+	return s.flags[r]&(gone|pinned|repeated) == 0
+}
+
+// take takes a copy off its worker.
+func (s *state) take(w int32, r ref) (t int32) {
+	at := &s.workers[w]
+	t = s.taskOf(w, r)
+	if r < 0 {
+		s.unlink(&at.fresh, r, func(f *fresh) *int32 { return &f.nextOn })
+		s.unlink(&s.trails[t].fresh, r, func(f *fresh) *int32 { return &f.nextOf })
+		s.fresh[^r].worker = None
+		at.got--
+		s.added--
+	} else {
+		s.flags[r] |= gone
+		at.lost++
+		if s.flags[r]&leaving != 0 {
+			at.leaving--
+			if s.zoned && at.state != Draining && s.admitsClass(t, at.hub) {
+				s.flags[r] &^= leaving // any other copy of its zone may leave instead
+			}
+		}
+		if s.leftAt(t, w, 0) == noRef {
+			s.left = append(s.left, holder{t, w, r, s.trails[t].left})
+			s.trails[t].left = int32(len(s.left))
+		}
+	}
+	s.count(t, w, -1)
+	return t
+}
+
+// unlink takes a fresh copy out of a list.
+func (s *state) unlink(at *int32, r ref, next func(f *fresh) *int32) {
+	for *at != ^r+1 {
+		at = next(&s.fresh[*at-1])
+	}
+	*at = *next(&s.fresh[^r])
+}
+
+// put gives a copy to a worker. If the worker runs it, it stays there.
+func (s *state) put(t, w int32) {
+	at := &s.workers[w]
+	if c := s.goneFrom(t, w); c != noRef {
+		s.flags[c] &^= gone
+		at.lost--
+		at.begin = min(at.begin, c-at.first)
+		if s.flags[c]&leaving != 0 {
+			at.leaving++
+		}
+	} else {
+		at.got++
+		s.added++
+		s.fresh = append(s.fresh, fresh{t, w, at.fresh, s.trails[t].fresh})
+		at.fresh, s.trails[t].fresh = int32(len(s.fresh)), int32(len(s.fresh))
+		if s.labels {
+			s.holds(w).add(s.class(t))
+		}
+	}
+	s.count(t, w, 1)
+}
+
+// goneFrom returns the copy of t that w runs and that is gone, or noRef.
+func (s *state) goneFrom(t, w int32) ref {
+	if s.workers[w].lost == 0 {
+		return noRef
+	}
+	return s.leftAt(t, w, gone)
+}
+
+// leftAt returns the copy of t that has left w once, if it has some flags, or noRef.
+func (s *state) leftAt(t, w int32, flags flag) ref {
+	for i := s.trails[t].left; i > 0; i = s.left[i-1].next {
+		if h := &s.left[i-1]; h.worker == w && s.flags[h.copy]&flags == flags {
+			return h.copy
+		}
+	}
+	return noRef
+}
+
+// count adds n copies of t to the figures of w.
+func (s *state) count(t, w, n int32) {
+	s.workers[w].load += n
+	if s.weights != nil {
+		s.weight[w] += int64(n) * s.weightOf(t)
+	}
+	if s.zoned {
+		s.inZone[int(t)*s.zones+int(s.zone(w))] += n
+	}
+	if s.marked == w {
+		s.marks[t] = s.stamp * uint32(max(n, 0))
+	}
+	s.update(w)
+}
+
+// runs reports whether w runs t.
+func (s *state) runs(t, w int32) bool {
+	if !s.multi {
+		return false // the only copy is on the worker that gives it
+	}
+	if len(s.indexed) == 0 || !s.indexed.has(t) {
+		s.mark(w)
+		return s.marks[t] == s.stamp
+	}
+	for h := range s.holders(t) {
+		if h.worker == w {
+			return s.flags[h.copy]&gone == 0
+		}
+	}
+	for i := s.trails[t].fresh; i > 0; i = s.fresh[i-1].nextOf {
+		if s.fresh[i-1].worker == w {
+			return true
+		}
+	}
+	return false
+}
+
+// mark marks the tasks of w.
+func (s *state) mark(w int32) {
+	if s.marked == w {
+		return
+	}
+	s.stampNext()
+	s.marked = w
+	at := &s.workers[w]
+	for k, t := range s.Running[w] {
+		if s.flags[at.first+int32(k)]&gone == 0 {
+			s.marks[t] = s.stamp
+		}
+	}
+	for i := at.fresh; i > 0; i = s.fresh[i-1].nextOn {
+		s.marks[s.fresh[i-1].task] = s.stamp
+	}
+}
+
+// find returns the copy of t on w, or noRef.
+func (s *state) find(t, w int32) ref {
+	at := &s.workers[w]
+	for i := at.fresh; i > 0; i = s.fresh[i-1].nextOn {
+		if s.fresh[i-1].task == t {
+			return ^(i - 1)
+		}
+	}
+	for k, x := range s.Running[w] {
+		if c := at.first + int32(k); x == t && s.flags[c]&(gone|repeated) == 0 {
+			return c
+		}
+	}
+	return noRef
+}
+
+// next returns the place in the list of w of the first copy that is not gone.
+func (s *state) next(w int32) int {
+	at := &s.workers[w]
+	for int(at.begin) < len(s.Running[w]) && s.flags[at.first+at.begin]&gone != 0 {
+		at.begin++
+	}
+	return int(at.begin)
+}
+
+// mustLeave marks a copy that must leave its worker.
+func (s *state) mustLeave(w int32, r ref) {
+	s.flags[r] |= leaving
+	s.workers[w].leaving++
+	s.update(w)
+}
+
+// hop is a part of a path: a copy moves from one worker to another one.
+type hop struct {
+	from, to int32
+	copy     ref
+	task     int32
+	leaves   bool // the copy must leave its worker
+}
+
+// follow makes all hops, or none if a rule forbids one. All copies leave before the first one
+// arrives, so a path may come to a worker twice. It does not look at the room of the workers.
+func (s *state) follow(hops []hop) bool {
+	for i := range hops {
+		h := &hops[i]
+		if !s.isThere(h.from, h.copy) {
+			s.restore(hops[:i])
+			return false
+		}
+		h.leaves = h.copy >= 0 && s.flags[h.copy]&leaving != 0
+		h.task = s.take(h.from, h.copy)
+	}
+	for i, h := range hops {
+		if !s.can(h.task, h.to, None) {
+			s.undo(hops[:i])
+			s.restore(hops[i:])
+			return false
+		}
+		s.put(h.task, h.to)
+	}
+	return true
+}
+
+// undo takes back hops that have been made.
+func (s *state) undo(hops []hop) {
+	for _, h := range hops {
+		s.take(h.to, s.find(h.task, h.to))
+	}
+	s.restore(hops)
+}
+
+// restore puts copies back that have been taken.
+func (s *state) restore(hops []hop) {
+	for _, h := range hops {
+		s.put(h.task, h.from)
+		if h.leaves && s.flags[h.copy]&leaving == 0 {
+			s.mustLeave(h.from, h.copy)
+		}
+	}
+}
+
+// starts returns how many starts hops add.
+func (s *state) starts(hops []hop) (n int) {
+	for _, h := range hops {
+		if h.copy >= 0 {
+			n++
+		}
+		if s.goneFrom(s.taskOf(h.from, h.copy), h.to) != noRef {
+			n--
+		}
+	}
+	return n
+}
