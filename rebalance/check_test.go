@@ -250,20 +250,29 @@ func (o *outcome) sums() error {
 }
 
 // isChain reports whether each move of the plan makes room for another start, or ends where one
-// begins. Such moves help only as a whole.
+// begins. Such moves help only as a whole. Which of the copies of a task that stop is the one that moves,
+// and which are surplus, is all the same.
 func (o *outcome) isChain() bool {
-	begins, ends := make(map[int32]int), make(map[int32]int)
+	begins, ends, surplus := make(map[int32]int), make(map[int32]int), make(map[int32][]int32)
 	for _, c := range o.plan.Changes {
-		if c.From != rebalance.None && c.To != rebalance.None {
-			begins[c.From]++
-		}
 		if c.To != rebalance.None {
 			ends[c.To]++
+		} else {
+			surplus[c.Task] = append(surplus[c.Task], c.From)
 		}
 	}
 	loose := 0
-	for w, n := range begins {
-		loose += max(0, n-ends[w])
+	for _, c := range o.plan.Changes {
+		if c.From == rebalance.None || c.To == rebalance.None {
+			continue
+		}
+		from := append([]int32{c.From}, surplus[c.Task]...)
+		k := slices.IndexFunc(from, func(w int32) bool { return begins[w] < ends[w] })
+		if k < 0 {
+			loose++
+			continue
+		}
+		begins[from[k]]++
 	}
 	return loose <= 1
 }

@@ -213,7 +213,7 @@ func (p *Planner) evenOnce(takes func(w int32) bool) bool {
 			}
 		}
 		f.begin(s)
-		if takes != nil {
+		if f.free = takes != nil; f.free {
 			f.open = [2][]int32{f.open[0][:0], f.open[1][:0]}
 		}
 		if f.run(func(u int32) bool { return limit.less(s.removing(u)) }) && p.moveAlong() {

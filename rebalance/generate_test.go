@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/f8949c05/orchestrator/rebalance"
 )
@@ -338,17 +339,20 @@ func pinned(m *maker) {
 func budget(m *maker) { m.pr.MaxMoves = m.IntN(1 + m.IntN(8)) }
 
 // shrink drops tasks, workers, copies and limits for as long as the same
-// clause fails.
+// clause fails, but not for longer than half a minute.
 func shrink(pr *rebalance.Problem, err error, examine func(*rebalance.Problem) error) *rebalance.Problem {
 	clause, _, _ := strings.Cut(err.Error(), ":")
 	fails := func(pr *rebalance.Problem) bool {
 		err := examine(pr)
 		return err != nil && strings.HasPrefix(err.Error(), clause)
 	}
-	small := clone(pr)
+	small, began := clone(pr), time.Now()
 	for again := fails(small); again; {
 		again = false
 		for _, try := range smaller(small) {
+			if time.Since(began) > 30*time.Second {
+				return small
+			}
 			if fails(try) {
 				small, again = try, true
 				break

@@ -18,6 +18,9 @@ type improver struct {
 	queued set
 	steps  int // that are left
 
+	started  [2]set // by tier: the tasks of missing copies that have a place
+	unplaced []item // missing copies that have none, one of a task: they may take such a place
+
 	hubSaved []int32  // by hub: what walks to all its workers save at least
 	byCost   []costly // the workers that may lose a copy, by what that saves
 	shifted  []int32  // by place in byCost, of the first with a cost: what walks to all save
@@ -36,6 +39,7 @@ func (p *Planner) improve() bool {
 		return true
 	}
 	m.s, m.steps = s, 8*(len(s.flags)+len(s.fresh)+1000)
+	m.listUnplaced(p)
 	m.reset()
 	workers := int32(len(s.workers))
 	for w, clean := int32(0), int32(0); clean < workers && m.steps >= 0; {
@@ -75,6 +79,29 @@ func (p *Planner) isCertain() bool {
 		}
 	}
 	return gained == None || lost == None || s.removing(gained).less(s.adding(lost))
+}
+
+// listUnplaced lists which missing copies have a place, and some that have none only because workers are full.
+func (m *improver) listUnplaced(p *Planner) {
+	const most = 256
+	if m.unplaced = m.unplaced[:0]; p.missing() == 0 || m.s.MaxTasks == nil {
+		return
+	}
+	for of := range m.started {
+		m.started[of] = m.started[of].emptied(len(m.s.Want))
+	}
+	last, looked := None, 0
+	for _, x := range p.keeping.items {
+		switch {
+		case x.from != None || x.copy == noRef && (x.task == last || looked == most):
+		case x.copy == placed:
+			m.started[x.tier].add(x.task)
+		default:
+			if last, looked = x.task, looked+1; m.s.hasTaker(&x) {
+				m.unplaced = append(m.unplaced, x)
+			}
+		}
+	}
 }
 
 // reset forgets all labels.
@@ -134,11 +161,14 @@ func (m *improver) follow(u int32) int32 {
 	for i := at.fresh; i > 0; i = s.fresh[i-1].nextOn {
 		t, c := s.fresh[i-1].task, ^(i - 1)
 		m.steps--
-		if v := m.toReturn(t, u, c, saved+1); v != None {
+		if v := m.followFresh(t, u, hop{from: u, copy: c}, saved); v != None {
 			return v
 		}
-		if saved > 0 {
-			if v := m.toAny(t, u, c, saved); v != None {
+		for _, x := range m.unplaced {
+			if m.steps--; !m.started[x.tier].has(t) {
+				continue
+			}
+			if v := m.followFresh(x.task, None, hop{from: u, copy: c, other: x.task + 1}, saved); v != None {
 				return v
 			}
 		}
@@ -157,6 +187,15 @@ func (m *improver) follow(u int32) int32 {
 	return None
 }
 
+// followFresh follows the arcs of a fresh copy of t, which is on some worker or on None.
+func (m *improver) followFresh(t, from int32, h hop, saved int32) int32 {
+	v := m.toReturn(t, from, h, saved+1)
+	if v == None && saved > 0 {
+		v = m.toAny(t, from, h, saved)
+	}
+	return v
+}
+
 // followRunning follows the arcs of copies that run on u: to another worker that has lost a copy of
 // the task, for nothing, and to any other one, for a start.
 func (m *improver) followRunning(u, saved int32, anywhere bool) int32 {
@@ -168,12 +207,12 @@ func (m *improver) followRunning(u, saved int32, anywhere bool) int32 {
 			continue
 		}
 		if s.multi {
-			if v := m.toReturn(t, u, c, saved); v != None {
+			if v := m.toReturn(t, u, hop{from: u, copy: c}, saved); v != None {
 				return v
 			}
 		}
 		if anywhere {
-			if v := m.toAny(t, u, c, saved-1); v != None {
+			if v := m.toAny(t, u, hop{from: u, copy: c}, saved-1); v != None {
 				return v
 			}
 		}
@@ -181,30 +220,32 @@ func (m *improver) followRunning(u, saved int32, anywhere bool) int32 {
 	return None
 }
 
-// toReturn follows the arcs of a copy to the workers that run its task and have lost it.
-func (m *improver) toReturn(t, u int32, c ref, saved int32) int32 {
+// toReturn follows the arcs of a copy of t, which is on some worker or on None, to the workers that run t and
+// have lost it.
+func (m *improver) toReturn(t, from int32, h hop, saved int32) int32 {
 	s := m.s
 	for i := s.trails[t].left; i > 0; i = s.left[i-1].next {
-		h := &s.left[i-1]
-		at := &s.workers[h.worker]
-		if s.flags[h.copy]&(gone|leaving) != gone || h.worker == u || !at.takesPart() || at.isOver() || saved <= m.saved[h.worker] || !s.can(t, h.worker, u) {
+		l := &s.left[i-1]
+		at := &s.workers[l.worker]
+		if s.flags[l.copy]&(gone|leaving) != gone || l.worker == from || !at.takesPart() || at.isOver() || saved <= m.saved[l.worker] || !s.can(t, l.worker, from) {
 			continue
 		}
-		if v := m.reach(h.worker, saved, hop{from: u, to: h.worker, copy: c}); v != None {
+		h.to = l.worker
+		if v := m.reach(l.worker, saved, h); v != None {
 			return v
 		}
 	}
 	return None
 }
 
-// toAny follows the arcs of a copy to all workers.
-func (m *improver) toAny(t, u int32, c ref, saved int32) int32 {
-	s := m.s
-	for h := range int32(len(s.hubs)) {
-		if m.hubSaved[h] >= saved || !s.admits(t, h, u) {
+// toAny follows the arcs of a copy of t, which is on some worker or on None, to all workers.
+func (m *improver) toAny(t, from int32, h hop, saved int32) int32 {
+	s, u := m.s, h.from
+	for hub := range int32(len(s.hubs)) {
+		if m.hubSaved[hub] >= saved || !s.admits(t, hub, from) {
 			continue
 		}
-		workers := s.members(h)
+		workers := s.members(hub)
 		m.steps -= len(workers) / 8
 		all := true
 		for _, w := range workers {
@@ -215,12 +256,13 @@ func (m *improver) toAny(t, u int32, c ref, saved int32) int32 {
 				all = false
 				continue
 			}
-			if v := m.reach(w, saved, hop{from: u, to: w, copy: c}); v != None {
+			h.to = w
+			if v := m.reach(w, saved, h); v != None {
 				return v
 			}
 		}
 		if all && m.saved[u] >= saved {
-			m.hubSaved[h] = saved
+			m.hubSaved[hub] = saved
 		}
 	}
 	return None
@@ -273,5 +315,24 @@ func (p *Planner) turn(w int32) bool {
 	}
 	slices.Reverse(hops)
 	p.search.hops = hops
-	return p.state.follow(hops)
+	if !p.state.follow(hops) {
+		return false
+	}
+	for _, h := range hops {
+		if h.other > 0 {
+			p.exchangeItems(h.task, h.other-1)
+		}
+	}
+	p.improver.listUnplaced(p)
+	return true
+}
+
+// exchangeItems notes that a missing copy of a task has its place no more, and one of another task has it.
+func (p *Planner) exchangeItems(from, to int32) {
+	items := p.keeping.items
+	is := slices.IndexFunc(items, func(x item) bool { return x.from == None && x.task == to && x.copy == noRef })
+	was := slices.IndexFunc(items, func(x item) bool {
+		return x.from == None && x.task == from && x.copy == placed && x.tier == items[is].tier
+	})
+	items[is].copy, items[was].copy = placed, noRef
 }

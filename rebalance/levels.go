@@ -180,16 +180,22 @@ func sumWeights(list []int32, weight []Weight) (sum int64) {
 
 // findLevels finds the levels. What cannot move is fixed (P17): giants, what is pinned beyond its
 // worker's level, and workers below theirs that can gain nothing, or not enough.
-func (g *weighing) findLevels(s *state, k *keeping) {
+func (g *weighing) findLevels(s *state) {
 	l := &g.levels
-	heaviest := g.sumUp(s, k)
+	g.sumUp(s)
+	heaviest := int64(0)
+	for t, n := range s.Want {
+		if n > 0 {
+			heaviest = max(heaviest, s.weightOf(int32(t)))
+		}
+	}
 	g.giant, g.fixed = roomy(g.giant, len(s.workers)), g.fixed.emptied(len(s.workers))
 	for w := range s.workers {
 		g.giant[w] = None
 	}
 	mayRun := func(class, hub int) bool { return !s.labels || s.kindAdmits(s.hubs[hub].kind, int32(class)) }
 	l.solve(g.sums, math.MaxInt, mayRun)
-	g.setAside(s, k.target, heaviest, mayRun)
+	g.setAside(s, heaviest, mayRun)
 	for g.fix(s, heaviest) {
 		l.solve(g.sums, math.MaxInt, mayRun)
 	}
@@ -204,39 +210,34 @@ func (g *weighing) findLevels(s *state, k *keeping) {
 	}
 }
 
-// sumUp sums the weights that the workers run by class, and the shares by hub. It returns the weight of
-// the heaviest task.
-func (g *weighing) sumUp(s *state, k *keeping) (heaviest int64) {
-	g.sums, g.levels.share = sized(g.sums, max(1, len(s.May))), sized(g.levels.share, len(s.hubs))
-	for t, n := range k.target {
-		if n > 0 {
-			x := s.weightOf(int32(t))
-			heaviest = max(heaviest, x)
-			if s.labels {
-				g.sums[s.class(int32(t))] += x * int64(min(n, int32(len(s.workers))))
-			}
-		}
-	}
-	if s.labels {
-		for i := range k.items {
-			if x := &k.items[i]; x.from == None && x.copy == noRef {
-				g.sums[s.class(x.task)] -= s.weightOf(x.task)
-			}
-		}
-		for c := range g.sums {
-			g.sums[c] = max(0, g.sums[c])
-		}
-	}
+// sumUp sums the weights that the workers run by class, and the shares by hub.
+func (g *weighing) sumUp(s *state) {
+	l := &g.levels
+	g.sums, l.share, l.base = sized(g.sums, max(1, len(s.May))), sized(l.share, len(s.hubs)), sized(l.base, len(s.hubs))
 	for w := range s.workers {
 		at := &s.workers[w]
-		if !s.labels && at.takesPart() {
+		if at.state == Open || at.state == Quarantined && at.load > 0 {
+			l.share[at.hub] += int64(at.share)
+		}
+		switch {
+		case !at.takesPart():
+		case s.labels:
+			for t := range s.copiesOn(int32(w)) {
+				g.count(s, t, at.hub, 1)
+			}
+		default:
 			g.sums[0] += s.weight[w]
 		}
-		if at.state == Open || at.state == Quarantined && at.load > 0 {
-			g.levels.share[at.hub] += int64(at.share)
-		}
 	}
-	return heaviest
+}
+
+// count adds n copies of t on a hub to the sums. One that must not be there stays there.
+func (g *weighing) count(s *state, t, hub int32, n int64) {
+	at := &g.sums[s.class(t)]
+	if !s.admitsClass(t, hub) {
+		at = &g.levels.base[hub]
+	}
+	*at = max(0, *at+n*s.weightOf(t))
 }
 
 // fix takes workers out whose load cannot come to their level. It reports whether there were some.
@@ -257,21 +258,24 @@ func (g *weighing) fix(s *state, heaviest int64) (some bool) {
 			continue
 		}
 		isLow := s.weight[w] < level && at.state != Open
-		for k, t := range s.Running[w] {
-			if s.Pinned == nil && !isLow {
-				break
+		if !isLow && s.Pinned == nil {
+			continue
+		}
+		stay := func(visit func(t int32) bool) {
+			for t, c := range s.copiesOn(w) {
+				if (isLow || c >= 0 && s.flags[c]&(pinned|leaving) == pinned) && !visit(t) {
+					return
+				}
 			}
-			if f := s.flags[at.first+int32(k)]; f&gone == 0 && (isLow || f&pinned != 0) {
-				stays += s.weightOf(t)
-			}
+		}
+		for t := range stay {
+			stays += s.weightOf(t)
 		}
 		if !isLow && stays <= level {
 			continue
 		}
-		for k, t := range s.Running[w] {
-			if f := s.flags[at.first+int32(k)]; f&gone == 0 && (isLow || f&pinned != 0) {
-				g.sums[s.class(t)] = max(0, g.sums[s.class(t)]-s.weightOf(t))
-			}
+		for t := range stay {
+			g.count(s, t, at.hub, -1)
 		}
 		l.share[at.hub] -= int64(at.share)
 		s.level[w] = stays
@@ -298,12 +302,12 @@ func (g *weighing) lowest(s *state, class int32) (least int64) {
 
 // setAside gives the tasks that are heavier than any level that they could have a part in a worker each,
 // the heaviest first. That lowers the levels of the others, so there may be more.
-func (g *weighing) setAside(s *state, target []int32, heaviest int64, mayRun func(class, hub int) bool) {
+func (g *weighing) setAside(s *state, heaviest int64, mayRun func(class, hub int) bool) {
 	l := &g.levels
 	if heaviest <= g.lowest(s, -1)>>l.unit {
 		return
 	}
-	g.listGiants(s, target, g.lowest(s, -1)>>l.unit/2)
+	g.listGiants(s, g.lowest(s, -1)>>l.unit/2)
 	for i := 0; i < len(g.giants); {
 		some := false
 		for ; i < len(g.giants); i++ {
@@ -344,36 +348,26 @@ func (g *weighing) exceeds(s *state, x giant, class int32) (found bool) {
 }
 
 // listGiants lists the copies that are heavier than some weight, the heaviest first, and who runs them.
-func (g *weighing) listGiants(s *state, target []int32, above int64) {
-	g.giants, g.hold, g.heavy = g.giants[:0], g.hold[:0], g.heavy.emptied(len(target))
-	for t, n := range target {
-		x := s.weightOf(int32(t))
-		if n == 0 || x <= above {
-			continue
-		}
-		g.heavy.add(int32(t))
-		for range min(n, int32(len(s.workers))) {
-			g.giants = append(g.giants, giant{x, int32(t)})
+func (g *weighing) listGiants(s *state, above int64) {
+	g.giants, g.hold, g.heavy = g.giants[:0], g.hold[:0], g.heavy.emptied(len(s.Want))
+	for t := range s.Want {
+		if s.weightOf(int32(t)) > above {
+			g.heavy.add(int32(t))
 		}
 	}
-	slices.SortStableFunc(g.giants, func(a, b giant) int { return cmp.Compare(b.weight, a.weight) })
 	for w := range s.workers {
-		at := &s.workers[w]
-		if !at.takesPart() {
+		if !s.workers[w].takesPart() {
 			continue
 		}
-		for k, t := range s.Running[w] {
-			if g.heavy.has(t) && s.flags[at.first+int32(k)]&(gone|leaving) == 0 {
+		for t, c := range s.copiesOn(int32(w)) {
+			if g.heavy.has(t) && s.isThere(int32(w), c) && (c < 0 || s.flags[c]&leaving == 0) {
 				g.hold = append(g.hold, Pair{t, int32(w)})
-			}
-		}
-		for i := at.fresh; i > 0; i = s.fresh[i-1].nextOn {
-			if t := s.fresh[i-1].task; g.heavy.has(t) {
-				g.hold = append(g.hold, Pair{t, int32(w)})
+				g.giants = append(g.giants, giant{s.weightOf(t), t})
 			}
 		}
 	}
 	slices.SortStableFunc(g.hold, func(a, b Pair) int { return cmp.Compare(a.Task, b.Task) })
+	slices.SortStableFunc(g.giants, func(a, b giant) int { return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.task, b.task)) })
 }
 
 // holders returns the workers that run a giant.

@@ -2,6 +2,8 @@ package rebalance
 
 // Step 3: every copy that needs a place gets one, on the worker with the least.
 
+import "slices"
+
 // place places the items of some tiers, in the order of P9. What no worker can simply take looks for
 // a path.
 func (p *Planner) place(from, to tier) {
@@ -148,18 +150,10 @@ func (p *Planner) placeByPath(x *item, most int32) bool {
 				f.roots = append(f.roots, int32(w))
 			}
 		}
-		f.begin(s)
-		f.leaves = true
-		f.run(nil)
+		p.findPaths()
 		f.done = !circle
 	}
-	best := None
-	for w := range s.workers {
-		w := int32(w)
-		if l := &f.labels[w]; l.cost > 0 && !s.workers[w].isOver() && (best == None || l.cost < f.labels[best].cost) && s.can(x.task, w, x.from) {
-			best = w
-		}
-	}
+	best := p.takerOf(x)
 	if best == None || f.labels[best].cost > most {
 		return false
 	}
@@ -187,6 +181,81 @@ func (p *Planner) placeByPath(x *item, most int32) bool {
 	return true
 }
 
+// findPaths finds the workers that can have one copy more by a path to a root.
+func (p *Planner) findPaths() {
+	p.search.begin(&p.state)
+	p.search.leaves = true
+	p.search.run(nil)
+}
+
+// takerOf returns the worker with the cheapest path among those that can gain the item, or None.
+func (p *Planner) takerOf(x *item) int32 {
+	s, labels, best := &p.state, p.search.labels, None
+	for w := range s.workers {
+		w := int32(w)
+		if l := &labels[w]; l.cost > 0 && !s.workers[w].isOver() && (best == None || l.cost < labels[best].cost) && s.can(x.task, w, x.from) {
+			best = w
+		}
+	}
+	return best
+}
+
+// giveRoom lets copies leave full workers by a path, if another missing copy goes without a place for one
+// that takes over the room they leave. It bounds its work.
+func (p *Planner) giveRoom() {
+	tries := 10_000_000 / len(p.state.workers)
+	for _, i := range p.stuck {
+		if x := &p.keeping.items[i]; x.from != None && p.state.States[x.from] != Draining && p.needsPlace(x) && tries > 0 {
+			tries -= p.giveRoomFor(x, tries)
+		}
+	}
+	p.search.done = false
+}
+
+// giveRoomFor lets an item leave. It returns how often it has tried, at most so often.
+func (p *Planner) giveRoomFor(x *item, most int) (tried int) {
+	s, f, items := &p.state, &p.search, p.keeping.items
+	started := func(y *item) *fresh { // the copy that started for the item
+		if i := s.trails[y.task].fresh; y.from == None && y.copy == placed && i > 0 {
+			return &s.fresh[i-1]
+		}
+		return nil
+	}
+	f.roots = f.roots[:0]
+	for i := range items {
+		if c := started(&items[i]); c != nil {
+			f.roots = append(f.roots, c.worker)
+		}
+	}
+	slices.Sort(f.roots)
+	f.roots = slices.Compact(f.roots)
+	p.findPaths()
+	best := p.takerOf(x)
+	if tried++; best == None {
+		return tried
+	}
+	root, hops := f.labels[best].root, append(slices.Clone(f.path(best)), hop{from: x.from, to: best, copy: x.copy})
+	y := &items[slices.IndexFunc(items, func(y item) bool { c := started(&y); return c != nil && c.worker == root })]
+	s.take(root, s.find(y.task, root))
+	y.copy = noRef
+	p.started--
+	if s.follow(hops) {
+		f.done = false
+		for i := range items {
+			m := &items[i]
+			if m == y || m.from != None || !p.needsPlace(m) || m.tier > y.tier || tried == most {
+				continue
+			}
+			if tried++; p.placeDirectly(m) || p.placeByPath(m, unlimited) {
+				return tried
+			}
+		}
+		s.undo(hops)
+	}
+	p.assign(y, root)
+	return tried
+}
+
 // hasTaker reports whether some worker could take the item if it had room.
 func (s *state) hasTaker(x *item) bool {
 	for w := range s.workers {
@@ -200,6 +269,7 @@ func (s *state) hasTaker(x *item) bool {
 // giveUp lets the copies stay that have no other place.
 func (p *Planner) giveUp() {
 	s := &p.state
+	p.gaveUp = s.taken
 	for _, i := range p.stuck {
 		if x := &p.keeping.items[i]; x.from != None && p.needsPlace(x) && !x.waits {
 			s.flags[x.copy] |= pinned

@@ -20,6 +20,7 @@ type Planner struct {
 	stuck    []int32 // of the items, those that no worker can simply take
 	limit    int     // how many copies may move, or NoLimit
 	started  int     // missing copies that have a place
+	gaveUp   int     // state.taken when copies were last let stay
 	deferred bool    // the limit kept some copy from moving
 	still    bool    // nothing moves for an even spread
 
@@ -48,11 +49,14 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 		held := p.plan.Held
 		err = p.solve(pr, limit)
 		p.plan.Held, p.plan.Deferred = held, max(0, moves-p.plan.Moves)
+		if p.deferred { // a chain may have taken as many moves as the best plan has
+			p.plan.Deferred = max(1, p.plan.Deferred)
+		}
 	}
 	if less := p.plan.Held + p.plan.Deferred; less > 0 {
 		p.plan.LowerBound = min(p.plan.Adds, max(p.plan.Adds-p.plan.Moves, whole.LowerBound-less))
 	}
-	p.state.Problem = Problem{} // the caller's slices
+	p.state.Problem, p.state.weights, p.keeping.target = Problem{}, nil, nil // the caller's slices
 	if err != nil {
 		return Plan{}, err
 	}
@@ -71,7 +75,7 @@ func (p *Planner) solve(pr *Problem, moves int) error {
 	p.keeping.run(s, &p.scan)
 	p.plan = Plan{Changes: p.plan.Changes, Unplaced: p.plan.Unplaced}
 	p.search.closed = p.search.closed[:0]
-	p.limit, p.started, p.deferred, s.onlyOver = moves, 0, false, false
+	p.limit, p.started, p.deferred, p.gaveUp, s.onlyOver = moves, 0, false, s.taken, false
 	proven := true
 	if p.isUnfinished() {
 		limit := endless
@@ -89,6 +93,9 @@ func (p *Planner) solve(pr *Problem, moves int) error {
 		p.place(first, further)
 		p.move()
 		proven = s.weights == nil && p.improve()
+		if p.keeping.evicts && s.taken != p.gaveUp && p.takeUp() {
+			proven = s.weights == nil && p.improve()
+		}
 		if p.still {
 			p.returnHome()
 		}
@@ -110,7 +117,7 @@ func (p *Planner) isUnfinished() bool {
 	if p.state.weights == nil {
 		return p.isUneven()
 	}
-	p.weighing.findLevels(&p.state, &p.keeping)
+	p.weighing.findLevels(&p.state)
 	return p.weighing.findBands(&p.state) || slices.ContainsFunc(p.state.workers, func(w worker) bool { return w.takesPart() && w.isOver() })
 }
 
@@ -152,11 +159,30 @@ func (p *Planner) placeLeaving() {
 	if s.zoned && len(p.stuck) > 0 {
 		p.placeBeyondCaps(drained, evicted)
 	}
+	if s.MaxTasks != nil && p.missing() > 0 && p.limit < 0 {
+		p.giveRoom()
+	}
 	p.giveUp()
 	if s.newest {
 		s.newest = false
 		s.rank(endless)
 	}
+}
+
+// takeUp places copies that were to stay, where others have made room for them. It reports whether there were
+// some.
+func (p *Planner) takeUp() bool {
+	s := &p.state
+	for i := range p.keeping.items {
+		if x := &p.keeping.items[i]; x.from != None && s.flags[x.copy] == pinned|leaving {
+			s.flags[x.copy] = leaving
+			s.workers[x.from].leaving++
+			s.update(x.from)
+		}
+	}
+	moved := s.added
+	p.placeLeaving()
+	return s.added > moved
 }
 
 // returnHome puts copies back that have made room which is not needed any more.

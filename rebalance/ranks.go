@@ -85,7 +85,7 @@ func (s *state) rank(limit cost) {
 	for w := range s.workers {
 		at := &s.workers[w]
 		places[w] = s.takes(int32(w))
-		if (at.state == Open || at.state == Quarantined && at.lost > 0) && at.adding().less(limit) {
+		if at.takesPart() && at.adding().less(limit) { // a quarantined one may have room later
 			takers[at.hub].append(int32(w))
 		}
 	}

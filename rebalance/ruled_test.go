@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/f8949c05/orchestrator/rebalance"
 )
 
@@ -528,4 +530,17 @@ func TestP10_RandomProblemsWithRules(t *testing.T) {
 		return gap{}, examineRuled(pr, used)
 	}
 	r.plan(t, *ruledProblems)
+}
+
+// Problems that an earlier planner got wrong: a task placed less, a plan that never settled, a copy on a worker
+// with too many, more moves than the limit.
+func TestP10_ProblemsWithRulesThatWereHard(t *testing.T) {
+	used := new(rebalance.Planner)
+	for _, number := range []uint64{
+		54477960, 1000241525, 1000368106, 1000379799, 1000484629, 1000753770, 3000108419, 3000985879, 3001387496, 5000406953,
+		7002188723, 9002638172, 30001604238, 30002217427, 50000870814, 60000706026, 645954596602,
+	} {
+		s := ruledShapes[number%uint64(len(ruledShapes))]
+		require.NoError(t, examineRuled(s.make(number), used), "problem %d, %s", number, s.name)
+	}
 }

@@ -34,6 +34,7 @@ type search struct {
 	s      *state
 	roots  []int32
 	leaves bool // copies that must leave move as well
+	free   bool // only what costs nothing moves
 	done   bool // the labels hold for the state as it is
 
 	labels []label // by worker
@@ -59,7 +60,7 @@ type seen struct {
 
 // begin forgets the labels.
 func (f *search) begin(s *state) {
-	f.s, f.leaves = s, false
+	f.s, f.leaves, f.free = s, false, false
 	f.labels, f.found = sized(f.labels, len(s.workers)), f.found[:0]
 	f.round++
 	for k := range f.open {
@@ -223,6 +224,16 @@ func (s *state) pick(u, w int32) (c ref, blocked bool) {
 	return s.arc(u, w, running, false)
 }
 
+// pick returns a copy that may be part of a path from u to w, or noRef.
+func (f *search) pick(u, w int32) ref {
+	if f.free {
+		c, _ := f.s.arc(u, w, freshOnes, false)
+		return c
+	}
+	c, _ := f.s.pick(u, w)
+	return c
+}
+
 // path returns the hops from w to its root.
 func (f *search) path(w int32) []hop {
 	f.hops = f.hops[:0]
@@ -269,7 +280,7 @@ func (f *search) route(u int32, gain cost) []hop {
 				h.to = f.another(h, gain)
 			}
 			if h.to != None && (!s.isThere(w, h.copy) || !s.can(s.taskOf(w, h.copy), h.to, w)) {
-				h.copy, _ = s.pick(w, h.to)
+				h.copy = f.pick(w, h.to)
 			}
 			if h.to == None || h.copy == noRef {
 				f.dead.add(w)
@@ -292,7 +303,7 @@ func (f *search) isAlive(w int32, gain cost) bool {
 	if f.labels[w].via == None {
 		return f.s.workers[w].hasRoom() && f.s.adding(w).less(gain)
 	}
-	return !f.dead.has(w)
+	return !f.dead.has(w) && !f.s.workers[w].isOver()
 }
 
 // another returns a worker to which a hop may lead instead, or None.
@@ -312,7 +323,7 @@ func (f *search) another(h hop, gain cost) int32 {
 		if w == h.from {
 			continue
 		}
-		if c, _ := f.s.pick(h.from, w); c != noRef {
+		if f.pick(h.from, w) != noRef {
 			return w
 		}
 	}

@@ -12,25 +12,23 @@ type weighed struct {
 	task   int32
 }
 
-// With how many workers of a hub one exchanges copies, and with how many it swaps them.
-const (
-	partners = 16
-	swappers = 16
-)
+// partners is with how many of many workers of a hub one exchanges copies.
+const partners = 16
 
 // evenByWeight brings the workers that are out of band to half of it, as far as single moves and swaps
 // can (T18).
 func (p *Planner) evenByWeight() {
 	s, g := &p.state, &p.weighing
 	g.listed, g.lists = g.listed.emptied(len(s.workers)), slices.Grow(g.lists[:0], len(s.workers))[:len(s.workers)]
-	if p.evictOver(); s.onlyOver {
-		return
-	}
 	if !s.inUse {
 		s.rank(endless)
 	}
-	for range 10 { // a worker that suits a giant may be another one then
-		g.findLevels(s, &p.keeping)
+	for range 10 { // then a worker that suits a giant may be another one, and one that was full may have room
+		if p.evictOver(); s.onlyOver {
+			p.evenByPaths(nil)
+			return
+		}
+		g.findLevels(s)
 		if s.added > 0 { // what has not started yet moves for nothing, so it comes first
 			g.freshOnly = true
 			p.settle()
@@ -73,7 +71,7 @@ func (g *weighing) findBands(s *state) (out bool) {
 			band = 0 // it has its worker for itself
 		}
 		g.high[w], g.low[w] = level+band/2, max(0, level-band/2)
-		if at.state != Open || g.giant[w] != None {
+		if g.giant[w] != None {
 			g.low[w] = 0
 		}
 		if g.freshOnly {
@@ -216,6 +214,14 @@ func (p *Planner) list(w int32) []weighed {
 
 // give moves a copy of u, which is above its band, to one of the workers with the least, or swaps one.
 func (p *Planner) give(u int32) bool {
+	return p.giveToSome(u, partners) || p.areFew() && p.giveToSome(u, 2*partners)
+}
+
+// areFew reports whether the workers are so few that one exchanges copies with all.
+func (p *Planner) areFew() bool { return len(p.state.workers) <= 2*partners }
+
+// giveToSome is give to so many workers of each hub.
+func (p *Planner) giveToSome(u int32, most int) bool {
 	s, g := &p.state, &p.weighing
 	g.partners = g.partners[:0]
 	for h := range int32(len(s.hubs)) {
@@ -223,7 +229,7 @@ func (p *Planner) give(u int32) bool {
 			continue
 		}
 		items := s.takers[h].items
-		for _, v := range items[:min(len(items), partners)] {
+		for _, v := range items[:min(len(items), most)] {
 			if v != u {
 				g.partners = append(g.partners, v)
 			}
@@ -243,10 +249,13 @@ func (p *Planner) gain(v int32) bool {
 			g.partners = append(g.partners, u)
 		}
 	}
-	if p.exchange(v, g.partners, false) {
+	most := partners
+	switch {
+	case p.exchange(v, g.partners, false):
 		return true
-	}
-	if !s.labels {
+	case p.areFew():
+		most *= 2
+	case !s.labels:
 		return false
 	}
 	above := func(w int32) int64 { return s.weight[w] - s.level[w] }
@@ -257,9 +266,9 @@ func (p *Planner) gain(v int32) bool {
 			continue
 		}
 		at, _ := slices.BinarySearchFunc(g.partners, above(u), func(w int32, n int64) int { return cmp.Compare(n, above(w)) })
-		if at < partners {
+		if at < most {
 			g.partners = slices.Insert(g.partners, at, u)
-			g.partners = g.partners[:min(len(g.partners), partners)]
+			g.partners = g.partners[:min(len(g.partners), most)]
 		}
 	}
 	return p.exchange(v, g.partners, false)
@@ -290,21 +299,10 @@ func (p *Planner) exchange(w int32, others []int32, gives bool) bool {
 		}
 		list, most := p.list(u), min(s.weight[u]-g.low[u], g.high[v]-s.weight[v])
 		at, _ := slices.BinarySearchFunc(list, most, func(x weighed, n int64) int { return cmp.Compare(n, x.weight) })
-		for k := at; k < min(at+4, len(list)); k++ { // the heaviest that keeps both in band
-			if p.canGive(list[k], u, v) {
-				p.consider(&best, choice{u: u, v: v, x: list[k], y: weighed{copy: noRef}})
-				break
-			}
-		}
-		for k, tries := at-1, 2; k >= 0 && tries > 0; k-- { // or the lightest that does not
-			if p.canGive(list[k], u, v) {
-				p.consider(&best, choice{u: u, v: v, x: list[k], y: weighed{copy: noRef}})
-				tries--
-			}
-		}
+		p.choose(&best, choice{u: u, v: v, y: weighed{copy: noRef}}, list, at)
 	}
 	if !best.isIn {
-		for _, o := range others[:min(len(others), swappers)] {
+		for _, o := range others {
 			u, v := pair(o)
 			p.considerSwaps(&best, u, v)
 		}
@@ -335,7 +333,7 @@ func (p *Planner) canGive(x weighed, u, v int32) bool {
 	return p.weighing.giant[u] != x.task && s.can(x.task, v, u)
 }
 
-// considerSwaps considers, for each copy of v, the heaviest one of u that keeps both in band.
+// considerSwaps considers, for each copy of v, those of u that bring both about into band.
 func (p *Planner) considerSwaps(best *choice, u, v int32) {
 	s, g := &p.state, &p.weighing
 	most := min(s.weight[u]-g.low[u], g.high[v]-s.weight[v])
@@ -343,39 +341,57 @@ func (p *Planner) considerSwaps(best *choice, u, v int32) {
 		return
 	}
 	from, k := p.list(u), 0
-	if len(from) == 0 {
-		return
-	}
 	for _, y := range p.list(v) {
 		for k < len(from) && from[k].weight-y.weight > most {
 			k++
 		}
-		if k == len(from) {
-			k--
+		p.choose(best, choice{u: u, v: v, y: y}, from, k)
+	}
+}
+
+// choose completes a choice by a copy of u. The heaviest that keeps both in band is at some place of the
+// list. Those about it are better than others.
+func (p *Planner) choose(best *choice, c choice, list []weighed, at int) {
+	isSwap := c.y.copy != noRef
+	consider := func(i int) (may bool) {
+		c.x = list[i]
+		if may = p.canGive(c.x, c.u, c.v) && (!isSwap || p.canGive(c.y, c.v, c.u)); may && p.betters(&c) && best.isWorse(&c) {
+			*best = c
 		}
-		for _, x := range from[max(0, k-1) : k+1] { // and the lightest one that does not
-			if x.weight > y.weight && x.task != y.task && p.canGive(x, u, v) && p.canGive(y, v, u) {
-				p.consider(best, choice{u: u, v: v, x: x, y: y})
-			}
+		return may
+	}
+	above, below, left := at, 4, 2
+	switch {
+	case p.areFew():
+		below = len(list)
+	case isSwap:
+		above, below = 1, 1
+	}
+	for i := at; i < min(at+below, len(list)) && (!isSwap || list[i].weight > c.y.weight); i++ {
+		if consider(i) {
+			break // the next ones are no better
+		}
+	}
+	for i := at - 1; i >= max(0, at-above) && left > 0; i-- {
+		if consider(i) {
+			left--
 		}
 	}
 }
 
-// consider takes a choice if it is better than the best one: if it brings both into band, is one move and
-// not two, or lowers the sum of squares by more.
-func (p *Planner) consider(best *choice, c choice) {
-	if !p.betters(&c) {
-		return
-	}
+// isWorse reports whether another choice is better: it brings both into band, is one move and not two, or
+// lowers the sum of squares by more.
+func (best *choice) isWorse(c *choice) bool {
 	isSwap, isBestSwap := c.y.copy != noRef, best.y.copy != noRef
 	switch {
-	case best.u == None, c.isIn && !best.isIn:
-	case c.isIn != best.isIn, isSwap && !isBestSwap:
-		return
-	case isSwap == isBestSwap && !best.drop.less(c.drop):
-		return
+	case best.u == None:
+		return true
+	case c.isIn != best.isIn:
+		return c.isIn
+	case isSwap != isBestSwap:
+		return isBestSwap
 	}
-	*best = c
+	return best.drop.less(c.drop)
 }
 
 // betters reports whether a choice lowers the sum of squares of what is out of band, by enough for the

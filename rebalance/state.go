@@ -4,7 +4,10 @@ package rebalance
 // and diff compares the result with what runs. So no step needs to know what an earlier one did:
 // a copy that is put back where it runs is simply not gone any more.
 
-import "math"
+import (
+	"iter"
+	"math"
+)
 
 // flag is the state of a copy that runs, by its position in the lists of Problem.Running.
 type flag uint8
@@ -86,6 +89,7 @@ type state struct {
 
 	open   int32 // workers that may gain
 	added  int   // fresh copies on all workers
+	taken  int   // how often a copy was taken
 	multi  bool  // a task may have several copies, so a worker may run what another one gives
 	marks  []uint32
 	stamp  uint32
@@ -205,6 +209,7 @@ func (s *state) isThere(w int32, r ref) bool {
 // take takes a copy off its worker.
 func (s *state) take(w int32, r ref) (t int32) {
 	at := &s.workers[w]
+	s.taken++
 	t = s.taskOf(w, r)
 	if r < 0 {
 		s.unlink(&at.fresh, r, func(f *fresh) *int32 { return &f.nextOn })
@@ -315,6 +320,23 @@ func (s *state) runs(t, w int32) bool {
 	return false
 }
 
+// copiesOn calls visit with each copy on w, until it returns false.
+func (s *state) copiesOn(w int32) iter.Seq2[int32, ref] {
+	return func(visit func(t int32, c ref) bool) {
+		at := &s.workers[w]
+		for k, t := range s.Running[w] {
+			if c := at.first + int32(k); s.flags[c]&gone == 0 && !visit(t, c) {
+				return
+			}
+		}
+		for i := at.fresh; i > 0; i = s.fresh[i-1].nextOn {
+			if !visit(s.fresh[i-1].task, ^(i - 1)) {
+				return
+			}
+		}
+	}
+}
+
 // mark marks the tasks of w.
 func (s *state) mark(w int32) {
 	if s.marked == w {
@@ -370,7 +392,16 @@ type hop struct {
 	from, to int32
 	copy     ref
 	task     int32
-	leaves   bool // the copy must leave its worker
+	other    int32 // the task that starts at the end instead of it, plus one; or 0
+	leaves   bool  // the copy must leave its worker
+}
+
+// arriving returns the task of the copy at the end of the hop.
+func (h *hop) arriving() int32 {
+	if h.other > 0 {
+		return h.other - 1
+	}
+	return h.task
 }
 
 // follow makes all hops, or none if a rule forbids one. All copies leave before the first one
@@ -385,21 +416,23 @@ func (s *state) follow(hops []hop) bool {
 		h.leaves = h.copy >= 0 && s.flags[h.copy]&leaving != 0
 		h.task = s.take(h.from, h.copy)
 	}
-	for i, h := range hops {
-		if !s.can(h.task, h.to, None) {
+	for i := range hops {
+		h := &hops[i]
+		if !s.can(h.arriving(), h.to, None) {
 			s.undo(hops[:i])
 			s.restore(hops[i:])
 			return false
 		}
-		s.put(h.task, h.to)
+		s.put(h.arriving(), h.to)
 	}
 	return true
 }
 
 // undo takes back hops that have been made.
 func (s *state) undo(hops []hop) {
-	for _, h := range hops {
-		s.take(h.to, s.find(h.task, h.to))
+	for i := range hops {
+		h := &hops[i]
+		s.take(h.to, s.find(h.arriving(), h.to))
 	}
 	s.restore(hops)
 }
