@@ -94,8 +94,9 @@ func (p *Planner) dealTo(items []item) {
 		d.quota[i] = int32(s.missingTo(w, level))
 		left -= int(d.quota[i])
 	}
-	for i, w := range d.workers { // less than one for each is left
-		if i = (i + int(mix(int32(n), int32(level)))) % n; left > 0 && s.workers[w].share == 1 && s.missingTo(d.workers[i], level+1) > int64(d.quota[i]) {
+	for k := range d.workers { // less than one for each is left
+		i := (k + int(mix(int32(n), int32(level)))) % n
+		if w := d.workers[i]; left > 0 && s.workers[w].share == 1 && s.missingTo(w, level+1) > int64(d.quota[i]) {
 			d.quota[i]++
 			left--
 		}

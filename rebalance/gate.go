@@ -243,7 +243,7 @@ func (c *caps) find(able []int32, want int32) int32 {
 	if 2*second*used < total { // not all zones as large as the second count, but one
 		count = 2
 	}
-	for most := (want + count - 1) / count; ; most++ {
+	for most := (want-1)/count + 1; ; most++ {
 		fits := int32(0)
 		for _, n := range able {
 			fits += min(n, most)

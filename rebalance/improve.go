@@ -41,23 +41,24 @@ func (p *Planner) improve() bool {
 	m.s, m.steps = s, 8*(len(s.flags)+len(s.fresh)+1000)
 	m.listUnplaced(p)
 	m.reset()
-	workers := int32(len(s.workers))
+	workers, failed := int32(len(s.workers)), false
 	for w, clean := int32(0), int32(0); clean < workers && m.steps >= 0; {
 		at := None
 		if s.workers[w].got > 0 && s.workers[w].takesPart() {
 			at = m.search(w)
 		}
-		if at == None {
+		turned := at != None && p.turn(at)
+		if at != None {
+			failed = failed || !turned
+			m.reset()
+		}
+		if turned {
+			clean = 0
+		} else {
 			w, clean = (w+1)%workers, clean+1
-			continue
 		}
-		if !p.turn(at) {
-			return false
-		}
-		m.reset()
-		clean = 0
 	}
-	return m.steps >= 0
+	return m.steps >= 0 && !failed
 }
 
 // isCertain reports whether no cycle saves a start, because no worker has both lost and gained copies,
@@ -301,12 +302,19 @@ func (m *improver) shift(u, saved int32) int32 {
 	return None
 }
 
-// turn moves the copies of the cycle through w.
+// turn moves the copies of the cycle through w. It does not if two of them give their places to others: both might
+// be the same.
 func (p *Planner) turn(w int32) bool {
-	hops := p.search.hops[:0]
+	hops, exchanges := p.search.hops[:0], false
 	for v := w; ; {
 		h := p.improver.parent[v]
 		if h.copy != noRef {
+			if h.other > 0 {
+				if exchanges {
+					return false
+				}
+				exchanges = true
+			}
 			hops = append(hops, h)
 		}
 		if v = h.from; v == w {
@@ -318,12 +326,11 @@ func (p *Planner) turn(w int32) bool {
 	if !p.state.follow(hops) {
 		return false
 	}
-	for _, h := range hops {
-		if h.other > 0 {
-			p.exchangeItems(h.task, h.other-1)
-		}
+	if exchanges {
+		h := &hops[slices.IndexFunc(hops, func(h hop) bool { return h.other > 0 })]
+		p.exchangeItems(h.task, h.other-1)
+		p.improver.listUnplaced(p)
 	}
-	p.improver.listUnplaced(p)
 	return true
 }
 

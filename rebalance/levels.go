@@ -204,6 +204,8 @@ func (g *weighing) findLevels(s *state) {
 		switch t := g.giant[w]; {
 		case t != None:
 			s.level[w] = s.weightOf(t)
+		case at.state == Quarantined && at.load == 0:
+			s.level[w] = 0
 		case at.takesPart() && !g.fixed.has(int32(w)):
 			s.level[w] = l.of(at.hub, int64(at.share))
 		}
@@ -249,7 +251,8 @@ func (g *weighing) fix(s *state, heaviest int64) (some bool) {
 			continue
 		}
 		level, stays := l.of(at.hub, int64(at.share)), int64(0)
-		if most := int64(at.room) * heaviest; at.state == Open && at.room < unlimited && most < level && !s.labels {
+		if at.state == Open && at.room < unlimited && compareProducts(int64(at.room), heaviest, level, 1) < 0 && !s.labels {
+			most := int64(at.room) * heaviest
 			g.sums[0] = max(0, g.sums[0]-most)
 			l.share[at.hub] -= int64(at.share)
 			s.level[w] = most

@@ -90,10 +90,13 @@ func (p *Planner) solve(pr *Problem, moves int) error {
 		if p.keeping.trimmed && s.weights == nil {
 			p.exchangeSurplus() // it costs nothing, so it comes first
 		}
-		p.place(first, further)
+		p.placeMissing()
 		p.move()
 		proven = s.weights == nil && p.improve()
 		if p.keeping.evicts && s.taken != p.gaveUp && p.takeUp() {
+			if !p.still && !p.deferred {
+				p.even()
+			}
 			proven = s.weights == nil && p.improve()
 		}
 		if p.still {
@@ -138,9 +141,11 @@ func (p *Planner) move() {
 		}
 		missing := p.missing()
 		if again = missing > 0; again { // workers that were full may have room now
-			p.place(first, further)
+			p.placeMissing()
 			if s.zoned {
-				p.placeBeyondCaps(first, further)
+				s.relaxed = true
+				p.placeMissing()
+				s.relaxed = false
 			}
 			again = p.missing() < missing
 		}
@@ -157,7 +162,9 @@ func (p *Planner) placeLeaving() {
 	}
 	p.place(drained, evicted)
 	if s.zoned && len(p.stuck) > 0 {
-		p.placeBeyondCaps(drained, evicted)
+		s.relaxed = true
+		p.place(drained, evicted)
+		s.relaxed = false
 	}
 	if s.MaxTasks != nil && p.missing() > 0 && p.limit < 0 {
 		p.giveRoom()
@@ -206,11 +213,10 @@ func (p *Planner) returnHome() {
 // missing returns how many missing copies have no place.
 func (p *Planner) missing() int { return p.keeping.missing - p.started }
 
-// placeBeyondCaps is place without the default caps: they leave no copy without a place.
-func (p *Planner) placeBeyondCaps(from, to tier) {
-	p.state.relaxed = true
-	p.place(from, to)
-	p.state.relaxed = false
+// placeMissing places missing copies: first those of tasks that do not run at all.
+func (p *Planner) placeMissing() {
+	p.place(first, first)
+	p.place(further, further)
 }
 
 // moved returns how many copies the state moves.
@@ -222,15 +228,19 @@ func (p *Planner) mayMove(n int) bool {
 	return p.limit < 0 || p.moved()+n <= p.limit || p.limit > 0 && p.moved() == 0 && !p.state.Trial
 }
 
-// bound sets the lowest number of starts.
+// bound sets the lowest number of starts. By weight other loads may be as even, so it is what is missing.
 func (p *Planner) bound(proven bool) {
 	s, plan := &p.state, &p.plan
 	if plan.LowerBound = plan.Adds; proven {
+		return
+	}
+	plan.LowerBound = plan.Adds - plan.Moves
+	if s.weights != nil {
 		return
 	}
 	byWorker := 0
 	for w := range s.workers {
 		byWorker += int(max(0, s.workers[w].got-s.workers[w].lost))
 	}
-	plan.LowerBound = max(byWorker, plan.Adds-plan.Moves)
+	plan.LowerBound = max(byWorker, plan.LowerBound)
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // The search: how a worker can hand a copy on, from worker to worker, to one that has room for one
-// more. It is the only search of the package.
+// more. Placing and evening use it. For cycles there is the improver.
 //
 // A copy that moves is an arc between two workers. It costs a start, or nothing if the copy is
 // fresh, or if it returns to where it runs. The graph is never built. The search begins at workers

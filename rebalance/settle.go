@@ -363,7 +363,7 @@ func (p *Planner) choose(best *choice, c choice, list []weighed, at int) {
 	above, below, left := at, 4, 2
 	switch {
 	case p.areFew():
-		below = len(list)
+		below = 64
 	case isSwap:
 		above, below = 1, 1
 	}

@@ -333,3 +333,46 @@ func TestP5_AnErrorHasNoPlan(t *testing.T) {
 	require.ErrorIs(t, err, rebalance.ErrInvalid)
 	require.Zero(t, plan)
 }
+
+// A first copy takes the room that a further one would take, by a path too.
+func TestP9_FirstCopiesComeFirst(t *testing.T) {
+	pr := holds([]int32{1, 1, 2}, [][]int32{{1, 2}, {}})
+	pr.Class, pr.Kind, pr.May = []int32{0, 1, 1}, []int32{0, 1}, [][]int32{{0}, nil}
+	pr.MaxTasks = []int32{2, 1}
+	r := checked(t, pr)
+	require.True(t, r.after[0][0], "%v", r.plan.Changes)
+	require.Equal(t, []rebalance.Unplaced{{Task: 2, Copies: 1, Worker: none, Reason: rebalance.NoPlaceByRules}}, r.plan.Unplaced)
+}
+
+// As many copies as a number can say, in two zones, are no more work than a few.
+func TestP13_MostCopiesOfAll(t *testing.T) {
+	pr := holds([]int32{math.MaxInt32}, make([][]int32, 4))
+	pr.Zone = []int32{0, 0, 1, 1}
+	require.Equal(t, 4, checked(t, pr).plan.Adds)
+}
+
+// Moving two of the heaviest would be as even, with two starts.
+func TestP8_TheBoundByWeightIsNotAbove(t *testing.T) {
+	weights := append([]int64{60, 40, 40}, slices.Repeat([]int64{1}, 20)...)
+	list := make([]int32, len(weights))
+	pr := holds(slices.Repeat([]int32{1}, len(weights)), [][]int32{list, {}})
+	for i, n := range weights {
+		list[i] = int32(i)
+		pr.Weight = append(pr.Weight, rebalance.RoundWeight(n))
+	}
+	pr.Band = 50_000
+	require.LessOrEqual(t, checked(t, pr).plan.LowerBound, 2)
+}
+
+// Limits that are far above what weights allow change nothing.
+func TestP17_HighLimitsOfHeavyTasks(t *testing.T) {
+	pr := holds(slices.Repeat([]int32{1}, 8), [][]int32{{0, 1, 2, 3, 4, 5, 6, 7}, {}})
+	for i := range 8 {
+		pr.Weight = append(pr.Weight, rebalance.RoundWeight(1<<30+int64(i%2)<<24))
+	}
+	for _, most := range []int32{200_000, 1 << 18, math.MaxInt32} {
+		pr.MaxTasks = []int32{most, most}
+		r := checked(t, pr)
+		require.Equal(t, 4, r.loads[0], "MaxTasks %d: %v", most, r.plan.Loads)
+	}
+}
