@@ -56,7 +56,7 @@
 // A flow is cheapest if and only if no cycle has a negative cost (Klein, A Primal Method for Minimal Cost
 // Flows, Management Science 14, 1967). Improve looks for one. If it finds none, LowerBound is Adds. Improve
 // bounds its work. If it gives up, LowerBound is what the missing copies and the loads show. With unequal weights
-// it is what is missing.
+// it is what is missing or must leave.
 //
 // # The steps
 //

@@ -288,16 +288,12 @@ func (g *weighing) fix(s *state, heaviest int64) (some bool) {
 	return some
 }
 
-// lowest returns the lowest level by share 1 of the hubs that may run a class, or of all if it is
-// negative, in units.
-func (g *weighing) lowest(s *state, class int32) (least int64) {
-	l := &g.levels
-	least = -1
+// lowest returns the lowest level by share 1, in units. Hubs that run nothing have none.
+func (l *levels) lowest() (least int64) {
+	least = math.MaxInt64
 	for h, share := range l.share {
-		if share > 0 && (class < 0 || !s.labels || s.kindAdmits(s.hubs[h].kind, class)) {
-			if x := l.load[h] / share; least < 0 || x < least {
-				least = x
-			}
+		if share > 0 && l.load[h] > 0 {
+			least = min(least, l.load[h]/share)
 		}
 	}
 	return least
@@ -307,10 +303,11 @@ func (g *weighing) lowest(s *state, class int32) (least int64) {
 // the heaviest first. That lowers the levels of the others, so there may be more.
 func (g *weighing) setAside(s *state, heaviest int64, mayRun func(class, hub int) bool) {
 	l := &g.levels
-	if heaviest <= g.lowest(s, -1)>>l.unit {
+	lowest := l.lowest() >> l.unit
+	if heaviest <= lowest {
 		return
 	}
-	g.listGiants(s, g.lowest(s, -1)>>l.unit/2)
+	g.listGiants(s, lowest/2)
 	for i := 0; i < len(g.giants); {
 		some := false
 		for ; i < len(g.giants); i++ {

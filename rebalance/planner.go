@@ -228,19 +228,24 @@ func (p *Planner) mayMove(n int) bool {
 	return p.limit < 0 || p.moved()+n <= p.limit || p.limit > 0 && p.moved() == 0 && !p.state.Trial
 }
 
-// bound sets the lowest number of starts. By weight other loads may be as even, so it is what is missing.
+// bound sets the lowest number of starts. By weight other loads may be as even, so it is what is missing or must
+// leave.
 func (p *Planner) bound(proven bool) {
 	s, plan := &p.state, &p.plan
 	if plan.LowerBound = plan.Adds; proven {
 		return
 	}
-	plan.LowerBound = plan.Adds - plan.Moves
 	if s.weights != nil {
+		for _, c := range plan.Changes {
+			if c.Reason == Rebalance || c.Reason == Room {
+				plan.LowerBound--
+			}
+		}
 		return
 	}
 	byWorker := 0
 	for w := range s.workers {
 		byWorker += int(max(0, s.workers[w].got-s.workers[w].lost))
 	}
-	plan.LowerBound = max(byWorker, plan.LowerBound)
+	plan.LowerBound = max(byWorker, plan.Adds-plan.Moves)
 }

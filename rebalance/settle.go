@@ -182,9 +182,12 @@ func (p *Planner) moveGiants() {
 
 // shiftCopy moves a copy.
 func (p *Planner) shiftCopy(u, v int32, c ref) {
+	g := &p.weighing
 	p.state.put(p.state.take(u, c), v)
-	p.weighing.listed.remove(u)
-	p.weighing.listed.remove(v)
+	g.listed.remove(v)
+	if g.listed.has(u) {
+		g.lists[u] = slices.DeleteFunc(g.lists[u], func(x weighed) bool { return x.copy == c })
+	}
 }
 
 // list returns the copies that w can give, the heaviest first.
@@ -285,7 +288,7 @@ type choice struct {
 // exchange makes the best move, or the best swap, between w and one of the others.
 func (p *Planner) exchange(w int32, others []int32, gives bool) bool {
 	s, g := &p.state, &p.weighing
-	best := choice{u: None}
+	best, heaviest := choice{u: None}, int64(0)
 	pair := func(o int32) (u, v int32) {
 		if gives {
 			return w, o
@@ -300,8 +303,11 @@ func (p *Planner) exchange(w int32, others []int32, gives bool) bool {
 		list, most := p.list(u), min(s.weight[u]-g.low[u], g.high[v]-s.weight[v])
 		at, _ := slices.BinarySearchFunc(list, most, func(x weighed, n int64) int { return cmp.Compare(n, x.weight) })
 		p.choose(&best, choice{u: u, v: v, y: weighed{copy: noRef}}, list, at)
+		if len(list) > 0 {
+			heaviest = max(heaviest, list[0].weight)
+		}
 	}
-	if !best.isIn {
+	if best.u == None || !best.isIn && g.outNow(s, w) <= heaviest { // else no swap brings both into band
 		for _, o := range others {
 			u, v := pair(o)
 			p.considerSwaps(&best, u, v)
