@@ -296,12 +296,14 @@ func (b *drawn) term() {
 	require.LessOrEqual(b.t, time.Since(began), 5*timeout, "T3")
 	synctest.Wait() // calls of a term that was cut short
 	p := b.o.LastPlan()
+	var failures []error
 	if err != nil {
 		term, ok := errors.AsType[*orchestrator.TermError](err)
 		if !ok {
 			require.True(b.t, ctx.Err() != nil || errors.Is(err, orchestrator.ErrDeposed), "%v", err)
 		} else {
-			require.NotEmpty(b.t, term.Failures)
+			failures = term.Failures
+			require.NotEmpty(b.t, failures)
 			require.Less(b.t, len(err.Error()), 6<<10, "T11")
 		}
 	}
@@ -312,10 +314,25 @@ func (b *drawn) term() {
 	if !p.Stats.Cut {
 		require.Greater(b.t, p.Stats.Term.Number, b.number, "T13")
 		b.checkPlan(p)
+		b.dropLate(failures)
 		b.checkActual(p)
 	}
 	b.number = p.Stats.Term.Number
 	b.checkText(p)
+}
+
+// dropLate drops the acknowledgements that came when the term no longer waited for them: a
+// start that hung before gets a tenth of the timeout.
+func (b *drawn) dropLate(failures []error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, err := range failures {
+		call, ok := errors.AsType[*orchestrator.CallError[string, string]](err)
+		if ok && call.Op == orchestrator.OpAdd && errors.Is(call, orchestrator.ErrSilent) {
+			late := orchestrator.Write[string]{Op: call.Op, Task: call.Task}
+			b.acked[call.Worker] = slices.DeleteFunc(b.acked[call.Worker], func(w orchestrator.Write[string]) bool { return w == late })
+		}
+	}
 }
 
 // noteInitial notes the workers of the first term that had any, and removes those that

@@ -20,14 +20,19 @@ import (
 // Applier.
 type pinning struct {
 	*wire
-	pins map[string]bool // by task
-	on   string          // the worker that pins them; "": all
-	n    func(listed, pinned int) int
+	pins  map[string]bool // by task
+	on    string          // the worker that pins them; "": all
+	n     func(listed, pinned int) int
+	again bool // the first task of a list is named again at its end, and pinned there
 }
 
 // List lists the pinned tasks last, and pins n of them.
 func (p *pinning) List(ctx context.Context, worker string) ([]string, error) {
 	tasks, err := p.wire.List(ctx, worker)
+	if p.again && len(tasks) > 0 {
+		orchestrator.Pin(ctx, 1)
+		return append(tasks, tasks[0]), err
+	}
 	slices.SortStableFunc(tasks, func(a, b string) int {
 		switch {
 		case p.pins[a] == p.pins[b]:
@@ -189,6 +194,20 @@ func TestC8_PinCounts(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A quarantined worker is tried with a task that is not pinned, also if a list names it twice.
+func TestC8_ATrialMovesNoPinnedTask(t *testing.T) {
+	withPins(t, given{workers: 4, expected: 100}, func(t *testing.T, f *fleet, p *pinning) {
+		f.quarantine("w3")
+		f.Refuse(nil)
+		p.again = true
+		pinned := []string{f.RunsOn("w1")[0], f.RunsOn("w2")[0], f.RunsOn("w4")[0]}
+		f.anyTerm()
+		f.freshTerm()
+		require.Len(t, f.addsTo("w3"), 1, "the trial")
+		require.NotContains(t, pinned, f.addsTo("w3")[0].Task)
+	})
 }
 
 // Only the last answer pins. A worker that does not answer keeps all its tasks anyway.

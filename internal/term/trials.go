@@ -212,7 +212,7 @@ func (d *decider) moveOne(to int32, after []int, suits func(task int32) bool) bo
 			break
 		}
 		w, from := d.fleet.Workers[i], int32(i)
-		for _, task := range w.runs[:len(w.runs)-min(w.pins, len(w.runs))] {
+		for _, task := range d.movable(d.place[i]) {
 			if !d.expect.Expects(task) || w.stops[task] != nil || !suits(task) || d.isSuspect(task) ||
 				d.stops(task, from) || !d.isMoreEven(task, from, to, after) || !d.mayMove(task, from, to, after) {
 				continue
@@ -224,6 +224,15 @@ func (d *decider) moveOne(to int32, after []int, suits func(task int32) bool) bo
 		}
 	}
 	return false
+}
+
+// movable returns the tasks of a worker that the planner may move, by place in the problem.
+func (d *decider) movable(at int32) []int32 {
+	tasks := d.problem.Running[at]
+	if d.problem.Pinned == nil {
+		return tasks
+	}
+	return tasks[:len(tasks)-int(d.problem.Pinned[at])]
 }
 
 // mayMove reports whether a copy that the plan leaves on a worker may be on another one instead, also
