@@ -136,7 +136,7 @@ func (p *Planner) move() {
 		if p.keeping.evicts {
 			p.placeLeaving()
 		}
-		if !p.still && !p.deferred {
+		if !p.still && (!p.deferred || p.started > 0) { // what starts is placed as evenly as ever
 			p.even()
 		}
 		missing := p.missing()

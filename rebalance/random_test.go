@@ -46,6 +46,16 @@ func TestP_RandomProblemsKeepEveryClause(t *testing.T) {
 	_, _ = fmt.Fprintf(t.Output(), "%d problems, seed %d, %v: P1 to P8 and P24 hold; %s\n", r.done, r.first, took, r.distances())
 }
 
+// In these problems copies start while a limit keeps moves back. Repeated calls did not converge.
+func TestP6_ProblemsThatWereHard(t *testing.T) {
+	t.Parallel()
+	for _, number := range []uint64{249_391_037, 249_840_798, 250_420_218} {
+		pr, name := numbered(number)
+		_, err := examine(pr, new(rebalance.Planner))
+		require.NoError(t, err, "%d, %s", number, name)
+	}
+}
+
 // run plans the problems of a test, which have numbers from first up to end.
 type run struct {
 	flag string // says how many problems to plan
