@@ -149,11 +149,10 @@ func (p *Planner) listStaying(list []Unplaced) []Unplaced {
 			continue
 		}
 		for k, t := range s.Running[w] {
-			switch f := s.flags[at.first+int32(k)]; {
-			case f&gone != 0:
-			case drains && f&(pinned|leaving) == pinned:
+			switch c := at.first + int32(k); {
+			case drains && s.flags[c] == pinned:
 				list = append(list, Unplaced{Task: t, Copies: 1, Worker: int32(w), Reason: CopyPinned})
-			case f&(pinned|leaving) == pinned|leaving && (drains || !s.admitsClass(t, at.hub) || s.capRule(t) != 0 && s.isCrowded(t, s.zone(int32(w)))):
+			case s.stays(c) && (drains || !s.admitsClass(t, at.hub) || s.capRule(t) != 0 && s.isCrowded(t, s.zone(int32(w)))):
 				list = append(list, Unplaced{Task: t, Copies: 1, Worker: int32(w), Reason: p.why(t)})
 			}
 		}

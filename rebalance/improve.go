@@ -20,6 +20,7 @@ type improver struct {
 
 	started  [2]set // by tier: the tasks of missing copies that have a place
 	unplaced []item // missing copies that have none, one of a task: they may take such a place
+	evicts   bool   // then copies may leave that stay although they must leave
 
 	hubSaved []int32  // by hub: what walks to all its workers save at least
 	byCost   []costly // the workers that may lose a copy, by what that saves
@@ -35,16 +36,17 @@ type costly struct {
 // improve saves starts until no cycle does. It reports whether that is proven.
 func (p *Planner) improve() bool {
 	s, m := &p.state, &p.improver
-	if len(s.left) == 0 || s.added == 0 || p.isCertain() {
-		return true
-	}
 	m.s, m.steps = s, 8*(len(s.flags)+len(s.fresh)+1000)
 	m.listUnplaced(p)
+	m.evicts = len(m.unplaced) > 0 && p.keeping.evicts && p.limit < 0
+	if s.added == 0 || len(s.left) == 0 && !m.evicts || p.isCertain() {
+		return true
+	}
 	m.reset()
 	workers, failed := int32(len(s.workers)), false
 	for w, clean := int32(0), int32(0); clean < workers && m.steps >= 0; {
 		at := None
-		if s.workers[w].got > 0 && s.workers[w].takesPart() {
+		if s.workers[w].takesPart() && (s.workers[w].got > 0 || m.evicts) {
 			at = m.search(w)
 		}
 		turned := at != None && p.turn(at)
@@ -174,15 +176,12 @@ func (m *improver) follow(u int32) int32 {
 			}
 		}
 	}
-	if saved == 0 {
-		return None
-	}
-	if anywhere := saved > 1 && slices.Min(m.hubSaved) < saved-1; s.multi || anywhere {
+	if anywhere := saved > 1 && slices.Min(m.hubSaved) < saved-1; saved > 0 && s.multi || anywhere || m.evicts {
 		if v := m.followRunning(u, saved, anywhere); v != None {
 			return v
 		}
 	}
-	if at.hasRoom() {
+	if saved > 0 && at.hasRoom() {
 		return m.shift(u, saved)
 	}
 	return None
@@ -198,13 +197,20 @@ func (m *improver) followFresh(t, from int32, h hop, saved int32) int32 {
 }
 
 // followRunning follows the arcs of copies that run on u: to another worker that has lost a copy of
-// the task, for nothing, and to any other one, for a start.
+// the task, for nothing, and to any other one, for a start. One that stays although it must leave saves
+// more than all starts.
 func (m *improver) followRunning(u, saved int32, anywhere bool) int32 {
+	const eviction = 1 << 16
 	s := m.s
 	m.steps -= len(s.Running[u])
 	for k, t := range s.Running[u] {
 		c := s.workers[u].first + int32(k)
-		if s.flags[c] != 0 {
+		if m.evicts && s.stays(c) {
+			if v := m.toAny(t, u, hop{from: u, copy: c}, saved+eviction); v != None {
+				return v
+			}
+		}
+		if s.flags[c] != 0 || saved == 0 {
 			continue
 		}
 		if s.multi {
@@ -323,7 +329,7 @@ func (p *Planner) turn(w int32) bool {
 	}
 	slices.Reverse(hops)
 	p.search.hops = hops
-	if !p.state.follow(hops) {
+	if !p.state.leaveAll(hops) {
 		return false
 	}
 	if exchanges {
@@ -332,6 +338,24 @@ func (p *Planner) turn(w int32) bool {
 		p.improver.listUnplaced(p)
 	}
 	return true
+}
+
+// leaveAll makes all hops or none, also of copies that stay although they must leave.
+func (s *state) leaveAll(hops []hop) bool {
+	for _, h := range hops {
+		if h.copy >= 0 && s.stays(h.copy) {
+			s.leave(h.from, h.copy)
+		}
+	}
+	if s.follow(hops) {
+		return true
+	}
+	for _, h := range hops {
+		if h.copy >= 0 && s.flags[h.copy]&leaving != 0 {
+			s.stay(h.from, h.copy)
+		}
+	}
+	return false
 }
 
 // exchangeItems notes that a missing copy of a task has its place no more, and one of another task has it.

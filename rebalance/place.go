@@ -200,66 +200,12 @@ func (p *Planner) takerOf(x *item) int32 {
 	return best
 }
 
-// giveRoom lets copies leave full workers by a path, if another missing copy goes without a place for one
-// that takes over the room they leave. It bounds its work.
-func (p *Planner) giveRoom() {
-	tries := 10_000_000 / len(p.state.workers)
-	for _, i := range p.stuck {
-		if x := &p.keeping.items[i]; x.from != None && p.state.States[x.from] != Draining && p.needsPlace(x) && tries > 0 {
-			tries -= p.giveRoomFor(x, tries)
-		}
-	}
-	p.search.done = false
-}
-
-// giveRoomFor lets an item leave. It returns how often it has tried, at most so often.
-func (p *Planner) giveRoomFor(x *item, most int) (tried int) {
-	s, f, items := &p.state, &p.search, p.keeping.items
-	started := func(y *item) *fresh { // the copy that started for the item
-		if i := s.trails[y.task].fresh; y.from == None && y.copy == placed && i > 0 {
-			return &s.fresh[i-1]
-		}
-		return nil
-	}
-	f.roots = f.roots[:0]
-	for i := range items {
-		if c := started(&items[i]); c != nil {
-			f.roots = append(f.roots, c.worker)
-		}
-	}
-	slices.Sort(f.roots)
-	f.roots = slices.Compact(f.roots)
-	p.findPaths()
-	best := p.takerOf(x)
-	if tried++; best == None {
-		return tried
-	}
-	root, hops := f.labels[best].root, append(slices.Clone(f.path(best)), hop{from: x.from, to: best, copy: x.copy})
-	y := &items[slices.IndexFunc(items, func(y item) bool { c := started(&y); return c != nil && c.worker == root })]
-	s.take(root, s.find(y.task, root))
-	y.copy = noRef
-	p.started--
-	if s.follow(hops) {
-		f.done = false
-		for i := range items {
-			m := &items[i]
-			if m == y || m.from != None || !p.needsPlace(m) || m.tier > y.tier || tried == most {
-				continue
-			}
-			if tried++; p.placeDirectly(m) || p.placeByPath(m, unlimited) {
-				return tried
-			}
-		}
-		s.undo(hops)
-	}
-	p.assign(y, root)
-	return tried
-}
-
 // hasTaker reports whether some worker could take the item if it had room.
 func (s *state) hasTaker(x *item) bool {
-	for w := range s.workers {
-		if s.workers[w].state == Open && !s.workers[w].isOver() && s.can(x.task, int32(w), x.from) {
+	for h := range int32(len(s.hubs)) {
+		if s.admits(x.task, h, x.from) && slices.ContainsFunc(s.members(h), func(w int32) bool {
+			return s.workers[w].state == Open && !s.workers[w].isOver() && s.fits(x.task, w)
+		}) {
 			return true
 		}
 	}
@@ -272,9 +218,7 @@ func (p *Planner) giveUp() {
 	p.gaveUp = s.taken
 	for _, i := range p.stuck {
 		if x := &p.keeping.items[i]; x.from != None && p.needsPlace(x) && !x.waits {
-			s.flags[x.copy] |= pinned
-			s.workers[x.from].leaving--
-			s.update(x.from)
+			s.stay(x.from, x.copy)
 		}
 	}
 }

@@ -166,9 +166,6 @@ func (p *Planner) placeLeaving() {
 		p.place(drained, evicted)
 		s.relaxed = false
 	}
-	if s.MaxTasks != nil && p.missing() > 0 && p.limit < 0 {
-		p.giveRoom()
-	}
 	p.giveUp()
 	if s.newest {
 		s.newest = false
@@ -181,10 +178,8 @@ func (p *Planner) placeLeaving() {
 func (p *Planner) takeUp() bool {
 	s := &p.state
 	for i := range p.keeping.items {
-		if x := &p.keeping.items[i]; x.from != None && s.flags[x.copy] == pinned|leaving {
-			s.flags[x.copy] = leaving
-			s.workers[x.from].leaving++
-			s.update(x.from)
+		if x := &p.keeping.items[i]; x.from != None && s.stays(x.copy) {
+			s.leave(x.from, x.copy)
 		}
 	}
 	moved := s.added

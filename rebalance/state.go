@@ -387,6 +387,22 @@ func (s *state) mustLeave(w int32, r ref) {
 	s.update(w)
 }
 
+// stay lets a copy stay that must leave and has no other place. leave takes that back.
+func (s *state) stay(w int32, r ref) {
+	s.flags[r] |= pinned
+	s.workers[w].leaving--
+	s.update(w)
+}
+
+func (s *state) leave(w int32, r ref) {
+	s.flags[r] &^= pinned
+	s.workers[w].leaving++
+	s.update(w)
+}
+
+// stays reports whether a copy stays although it must leave.
+func (s *state) stays(r ref) bool { return s.flags[r] == pinned|leaving }
+
 // hop is a part of a path: a copy moves from one worker to another one.
 type hop struct {
 	from, to int32
