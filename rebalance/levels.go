@@ -244,20 +244,22 @@ func (g *weighing) count(s *state, t, hub int32, n int64) {
 
 // fix takes workers out whose load cannot come to their level. It reports whether there were some.
 func (g *weighing) fix(s *state, heaviest int64) (some bool) {
-	l := &g.levels
+	l, queue := &g.levels, g.queue[:0]
 	for w := range s.workers {
 		at, w := &s.workers[w], int32(w)
 		if !at.takesPart() || g.giant[w] != None || g.fixed.has(w) || at.state == Quarantined && at.load == 0 {
 			continue
 		}
 		level, stays := l.of(at.hub, int64(at.share)), int64(0)
-		if at.state == Open && at.room < unlimited && compareProducts(int64(at.room), heaviest, level, 1) < 0 && !s.labels {
+		if at.state == Open && at.room < unlimited && compareProducts(int64(at.room), heaviest, level, 1) < 0 {
 			most := int64(at.room) * heaviest
-			g.sums[0] = max(0, g.sums[0]-most)
-			l.share[at.hub] -= int64(at.share)
-			s.level[w] = most
-			g.fixed.add(w)
-			some = true
+			for c, hubs := range l.hubs {
+				if i, found := slices.BinarySearch(hubs, at.hub); found {
+					part := scaled(l.part[c][i], int64(at.share), l.share[at.hub]) >> l.unit
+					g.sums[c] = max(0, g.sums[c]-scaled(part, most, level))
+				}
+			}
+			s.level[w], queue = most, append(queue, w)
 			continue
 		}
 		isLow := s.weight[w] < level && at.state != Open
@@ -280,12 +282,15 @@ func (g *weighing) fix(s *state, heaviest int64) (some bool) {
 		for t := range stay {
 			g.count(s, t, at.hub, -1)
 		}
-		l.share[at.hub] -= int64(at.share)
-		s.level[w] = stays
-		g.fixed.add(w)
-		some = true
+		s.level[w], queue = stays, append(queue, w)
 	}
-	return some
+	for _, w := range queue {
+		at := &s.workers[w]
+		l.share[at.hub] -= int64(at.share)
+		g.fixed.add(w)
+	}
+	g.queue = queue
+	return len(queue) > 0
 }
 
 // lowest returns the lowest level by share 1, in units. Hubs that run nothing have none.
@@ -302,15 +307,14 @@ func (l *levels) lowest() (least int64) {
 // setAside gives the tasks that are heavier than any level that they could have a part in a worker each,
 // the heaviest first. That lowers the levels of the others, so there may be more.
 func (g *weighing) setAside(s *state, heaviest int64, mayRun func(class, hub int) bool) {
-	l := &g.levels
-	lowest := l.lowest() >> l.unit
-	if heaviest <= lowest {
-		return
-	}
-	g.listGiants(s, lowest/2)
-	for i := 0; i < len(g.giants); {
-		some := false
-		for ; i < len(g.giants); i++ {
+	l, above := &g.levels, int64(math.MaxInt64)
+	g.giants, g.hold = g.giants[:0], g.hold[:0]
+	for i, some := 0, true; some; {
+		if lowest := l.lowest() >> l.unit; heaviest > lowest && lowest < above {
+			g.listGiants(s, lowest/2, above)
+			above = lowest / 2
+		}
+		for some = false; i < len(g.giants); i++ {
 			x := g.giants[i]
 			c := s.class(x.task)
 			if !g.exceeds(s, x, c) {
@@ -325,10 +329,9 @@ func (g *weighing) setAside(s *state, heaviest int64, mayRun func(class, hub int
 			l.share[s.workers[w].hub] -= int64(s.workers[w].share)
 			some = true
 		}
-		if !some {
-			return
+		if some {
+			l.solve(g.sums, math.MaxInt, mayRun)
 		}
-		l.solve(g.sums, math.MaxInt, mayRun)
 	}
 }
 
@@ -347,11 +350,13 @@ func (g *weighing) exceeds(s *state, x giant, class int32) (found bool) {
 	return found
 }
 
-// listGiants lists the copies that are heavier than some weight, the heaviest first, and who runs them.
-func (g *weighing) listGiants(s *state, above int64) {
-	g.giants, g.hold, g.heavy = g.giants[:0], g.hold[:0], g.heavy.emptied(len(s.Want))
+// listGiants adds the copies that are heavier than some weight to the list, the heaviest first, and who runs
+// them. Those above most are in it.
+func (g *weighing) listGiants(s *state, above, most int64) {
+	listed := len(g.giants)
+	g.heavy = g.heavy.emptied(len(s.Want))
 	for t := range s.Want {
-		if s.weightOf(int32(t)) > above {
+		if n := s.weightOf(int32(t)); n > above && n <= most {
 			g.heavy.add(int32(t))
 		}
 	}
@@ -367,7 +372,7 @@ func (g *weighing) listGiants(s *state, above int64) {
 		}
 	}
 	slices.SortStableFunc(g.hold, func(a, b Pair) int { return cmp.Compare(a.Task, b.Task) })
-	slices.SortStableFunc(g.giants, func(a, b giant) int { return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.task, b.task)) })
+	slices.SortStableFunc(g.giants[listed:], func(a, b giant) int { return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.task, b.task)) })
 }
 
 // holders returns the workers that run a giant.

@@ -176,6 +176,38 @@ func TestP17a_BusyTenantsPart(t *testing.T) {
 	}
 }
 
+// A giant lowers the level of the others, so tasks far below the first level may be giants too.
+func TestP17a_GiantsBesideGiants(t *testing.T) {
+	pr := weighted(50_000, []int64{1_000_000, 1, 1}, []int64{1000, 1, 1}, []int64{100, 1, 1, 1}, []int64{5, 1})
+	checked(t, pr)
+	var p rebalance.Planner
+	live(t, &p, pr)
+	require.Equal(t, []int64{1_000_000, 1000, 100, 13}, byWeight(pr))
+}
+
+// Levels by limits are the same beside labels that forbid nothing (P21).
+func TestP17_LimitsBesideLabels(t *testing.T) {
+	for seed := range uint64(100) {
+		random := rand.New(rand.NewPCG(seed, 17))
+		pr, _ := drawn(60, 6, func() int64 { return 10 + random.Int64N(90) })
+		pr.MaxTasks = make([]int32, 6)
+		for w := range pr.MaxTasks[:3] {
+			pr.MaxTasks[w] = 1 + random.Int32N(6)
+		}
+		plan, err := new(rebalance.Planner).Plan(pr)
+		require.NoError(t, err)
+		pr.Kind, pr.May, pr.Class = []int32{0, 1, 0, 1, 0, 1}, [][]int32{{0, 1}, nil}, make([]int32, 60)
+		for t := range pr.Class {
+			pr.Class[t] = int32(t % 2)
+		}
+		labelled, err := new(rebalance.Planner).Plan(pr)
+		require.NoError(t, err)
+		for w := range plan.Loads {
+			require.InDelta(t, plan.Loads[w].Level, labelled.Loads[w].Level, 1, "seed %d, worker %d", seed, w)
+		}
+	}
+}
+
 // The band is the trigger: only a worker that is out of it comes to half of it.
 func TestP18_ToHalfOfTheBand(t *testing.T) {
 	for _, c := range []struct{ before, after [4]int64 }{
