@@ -83,9 +83,9 @@
 //
 // Keep (keep.go) sorts the items by tier, in the order of P9. Place and move take them in this order.
 //
-// Place (place.go) gives each item to the least loaded worker that the gate admits and that has room. If there
-// is none, it looks for a path: a worker takes the copy and hands another one on, and so on, to one that
-// has room (search.go). Deal (deal.go) is a shortcut for many missing copies at once.
+// Place (place.go) gives each item to the least loaded worker that the gate admits and that has room. If no
+// worker has room, it looks for a path: a worker takes the copy and hands another one on, worker after worker,
+// to one that has room (search.go). Deal (deal.go) is a shortcut for many missing copies at once.
 //
 // Even (even.go) moves copies from the most to the least loaded workers directly, and then along shortest
 // paths, until no path makes the loads more even. The direct moves are a shortcut.

@@ -180,7 +180,7 @@ func (s *state) giveTo(u, hub int32, gain cost) bool {
 	return false
 }
 
-// evenByPaths evens the loads by paths of any length, until there is none. takes admits workers that
+// evenByPaths evens the loads by paths of any length, until no path is left. takes admits workers that
 // gain; if it is not nil, paths cost nothing.
 func (p *Planner) evenByPaths(takes func(w int32) bool) {
 	f := &p.search

@@ -1,7 +1,6 @@
 package rebalance
 
-// Step 2: how many copies of each task there are to be, which surplus ones stop, and which copies
-// need a place.
+// Step 2: how many copies each task gets, which surplus ones stop, and which copies need a place.
 
 import (
 	"math/bits"

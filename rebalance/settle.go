@@ -329,7 +329,7 @@ func (p *Planner) exchange(w int32, others []int32, gives bool) bool {
 	return s.follow(p.search.hops)
 }
 
-// canGive reports whether u can give a copy to v. A giant stays where it is to be, and a task that rests
+// canGive reports whether u can give a copy to v. A giant stays on its worker, and a task that rests
 // moves only to workers that have joined since.
 func (p *Planner) canGive(x weighed, u, v int32) bool {
 	s := &p.state

@@ -8,7 +8,7 @@ import (
 	"github.com/f8949c05/orchestrator/internal/handover"
 )
 
-// place holds a limited number of copies. It is a worker if task is None, else a zone for that task.
+// place holds a limited number of copies. If task is None, it is a worker. Otherwise it is a zone, for that task.
 type place struct{ task, at int32 }
 
 // room counts how many more copies fit in a place, for those that it was asked for.
