@@ -38,10 +38,10 @@ func (t *termRun[W, T]) log(ctx context.Context, before, plan *Plan[W, T]) {
 		}
 	}
 	level := slog.LevelDebug
-	if len(t.decision.Changes) > still {
+	s := &t.stats
+	if len(t.decision.Changes)-s.Outcomes[OutcomeFailed] > still { // Run logs what failed
 		level = slog.LevelInfo
 	}
-	s := &t.stats
 	l.Log(ctx, level, "term", "changes", len(t.decision.Changes), "adds", s.Adds, "lower_bound", s.LowerBound,
 		"missing", s.Instances.Missing, "waiting", len(plan.Waiting), "late", s.Workers.Late,
 		"quarantined", s.Workers.Quarantined, "failures", len(t.failures), "took", s.Total)

@@ -462,3 +462,23 @@ func TestT14_BadInterval(t *testing.T) {
 		require.Empty(t, f.lists())
 	})
 }
+
+// A task that every worker refuses is logged once a minute, on whichever worker it fails. What fails
+// beside it is news.
+func TestT14_APoisonTaskIsLoggedOnceAMinute(t *testing.T) {
+	inBubble(t, given{workers: 9, running: 300}, func(t *testing.T, f *fleet) {
+		stop := f.start(time.Second)
+		time.Sleep(5 * time.Second)
+		shown := func() int { return len(f.log.lines(`"level":"INFO"`)) + len(f.log.lines(`"level":"WARN"`)) }
+		before := shown()
+		f.refusePoison()
+		f.addPoison()
+		time.Sleep(2 * time.Minute)
+		require.Len(t, f.log.lines("term had failures", `"epoch":`, `"term":`, "poison"), 2)
+		require.LessOrEqual(t, shown()-before, 8)
+		f.Cut("w1")
+		time.Sleep(2 * time.Second)
+		require.Len(t, f.log.lines("term had failures"), 3, "that is news")
+		_ = stop(nil)
+	})
+}
