@@ -51,6 +51,14 @@ type frame struct {
 // a slash, as only those of pages that do not exist have.
 func (f *frame) Root() string { return strings.Repeat("../", strings.Count(f.Path, "/")) }
 
+// Live returns what the page says of its own age, while it is answered.
+func (f *frame) Live() string {
+	if err, failed := f.Content.(*api.Error); f.Header.Observed || failed && err.Type == api.TypeNotLeading {
+		return "does not lead"
+	}
+	return "live"
+}
+
 // Section returns the path of the entry of the menu to which the page belongs.
 func (f *frame) Section() string {
 	switch f.Path {

@@ -7,12 +7,17 @@ import (
 	"slices"
 	"time"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
 	"github.com/f8949c05/orchestrator/history"
 )
 
-// overdueAfter is after how many intervals without a term a person is needed.
-const overdueAfter = 3
+// overdueAfter is after how many intervals without a term a person is needed, and overdueLeast after
+// how long at least.
+const (
+	overdueAfter = 3
+	overdueLeast = 10 * time.Second
+)
 
 // status returns the state of the fleet.
 func (v *view[W, T]) status() api.Status {
@@ -46,21 +51,46 @@ func (v *view[W, T]) status() api.Status {
 }
 
 // overdue returns a problem if no term has ended for too long, or nil. A term that waits for
-// workers may take five timeouts.
+// workers may take five timeouts. A process that does not lead has no terms.
 func (v *view[W, T]) overdue(now time.Time) *api.Problem {
 	config, stats := v.lead.Config(), &v.plan.Stats
-	if config.Every == 0 || v.snapshot == nil {
+	if v.snapshot == nil || stats.Observed {
 		return nil
+	}
+	every, text := config.Every, fmt.Sprintf("and one should begin every %v", config.Every)
+	if every == 0 { // the program calls NextTerm, or Run has returned
+		every, text = v.usualGap(), "and the program does not run any"
 	}
 	end := stats.Start.Add(stats.Total)
 	late := now.Sub(end)
-	if late <= overdueAfter*config.Every || late <= config.Every+5*config.CommunicatorTimeout && v.progress() != nil {
+	if late <= max(overdueAfter*every, overdueLeast) || late <= every+5*config.CommunicatorTimeout && v.progress() != nil {
 		return nil
 	}
-	return &api.Problem{
-		Kind: api.ProblemNoTerms, Since: end,
-		Text: fmt.Sprintf("No term has ended since %s, and one should begin every %v.", clock(end, now), config.Every),
+	return &api.Problem{Kind: api.ProblemNoTerms, Since: end, Text: fmt.Sprintf("No term has ended since %s, %s.", clock(end, now), text)}
+}
+
+// usualGap returns the median time between the starts of the last terms, or a minute if there were not
+// enough.
+func (v *view[W, T]) usualGap() time.Duration {
+	const most = 20
+	var gaps []time.Duration
+	_, later := v.past.Last()
+	for t, quiet := range v.past.Terms(orchestrator.Term{}) {
+		switch n := quiet.Terms; {
+		case n > 0:
+			gaps = append(gaps, slices.Repeat([]time.Duration{quiet.LastStart.Sub(t.Stats.Start) / time.Duration(n)}, min(n, most))...)
+		case later.After(t.Stats.Start):
+			gaps = append(gaps, later.Sub(t.Stats.Start))
+		}
+		if later = t.Stats.Start; len(gaps) >= most {
+			break
+		}
 	}
+	if len(gaps) < 2 {
+		return time.Minute
+	}
+	slices.Sort(gaps)
+	return gaps[len(gaps)/2]
 }
 
 // summary returns the state of the fleet in one sentence.

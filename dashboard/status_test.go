@@ -326,6 +326,35 @@ func TestStatus_Overdue(t *testing.T) {
 	})
 }
 
+// A program that calls NextTerm, and a Run that has ended, have no terms any more (D29).
+func TestD29_NoTermsAnyMore(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFleet(t, 2, 4, nil)
+		f.dashboard.Lead(f.Orchestrator)
+		for range 30 {
+			f.terms(1)
+			time.Sleep(2 * time.Second)
+		}
+		f.requireSummary("All 4 instances run, evenly.")
+		none := func() string {
+			end := f.LastPlan().Stats.Start.Add(f.LastPlan().Stats.Total)
+			time.Sleep(71*time.Second - time.Since(end))
+			require.Equal(t, end, f.status().Problems[0].Since.Local())
+			return end.UTC().Format("no terms: No term has ended since 15:04:05 UTC, and the program does not run any.")
+		}
+		f.requireSummary("1 thing needs attention.", none())
+
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- f.Run(ctx, time.Second) }()
+		time.Sleep(time.Minute + 500*time.Millisecond)
+		f.requireSummary("All 4 instances run, evenly.")
+		cancel()
+		require.ErrorIs(t, <-done, context.Canceled)
+		f.requireSummary("1 thing needs attention.", none())
+	})
+}
+
 // paused is a source whose last term stays the same once it is set.
 type paused struct {
 	dashboard.Source[string, string]

@@ -56,7 +56,7 @@
         s < 172800 ? Math.floor(s / 3600) + " h" : Math.floor(s / 86400) + " d") + " ago";
       if (time.textContent !== text) time.textContent = text;
     }
-    const silent = Date.now() - answered > 10000, text = silent ? "no word from the leader" : "live";
+    const silent = Date.now() - answered > 10000, text = silent ? "no word from the leader" : document.getElementById("main").dataset.live;
     if (live.textContent !== text) live.textContent = text;
     document.body.classList.toggle("unanswered", silent);
   };
