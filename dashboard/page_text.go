@@ -28,7 +28,7 @@ func pageFuncs() template.FuncMap {
 		"fell": fell, "held": api.HeldText,
 		"isLink": isLink, "item": itemOf, "linked": linked, "list": listOf, "merge": mergeQuery, "minus": minus, "name": firstName,
 		"names": namesOf, "percent": percent, "placed": isPlaced, "placement": placementOf, "plural": plural, "urgency": urgency, "stamp": stamp, "states": statesOf,
-		"refused": refused, "remarks": remarksOf, "remarksBesides": remarksBesides, "repeats": repeats, "rules": rulesOf, "sum": sum, "text": textOf, "took": took, "twins": twinsOf, "unlimited": unlimited, "waits": waits,
+		"refused": refused, "remarks": remarksOf, "remarksBesides": remarksBesides, "repeats": repeats, "rules": rulesOf, "sum": sum, "tries": triesOf, "text": textOf, "took": took, "twins": twinsOf, "unlimited": unlimited, "waits": waits,
 		"assumed": assumedOf, "waitingKinds": waitingKinds, "workerStates": workerStates, "workerOrders": workerOrders,
 
 		"bars": barsOf, "calls": callsOf, "cells": cellsOf, "difference": differenceOf, "distinct": distinctName, "figures": figuresOf,
@@ -134,6 +134,9 @@ func agoOf(t, now time.Time) age {
 func decimal(x float64) string { return strconv.FormatFloat(x, 'f', 1, 64) }
 func percent(x float64) string { return strconv.FormatFloat(100*x, 'f', -1, 64) + " %" }
 func minus(a, b int) int       { return a - b }
+
+// triesOf returns the counters of a problem.
+func triesOf(p api.Problem, now time.Time) string { return api.TriesText(&p, now) }
 
 // sum returns how many changes there are of all kinds.
 func sum(changes map[orchestrator.ChangeKind]int) int {

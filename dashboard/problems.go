@@ -5,7 +5,6 @@ package dashboard
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -37,11 +36,13 @@ type cause[T comparable] struct {
 	instances int
 	since     time.Time // the earliest
 	later     bool      // there are later times
-	until     uint64
-	failures  int
-	moves     int    // that wait because starts fail
-	rules     string // why labels, zones and limits leave no place
-	runs      bool   // it is runs that fail, not starts
+	until     uint64    // the first term that tries again; 0: the next one, or not known
+	tries     int       // starts or stops that failed in a row
+	triedBy   int       // on how many workers
+	moves     int       // that wait because starts fail
+	rules     string    // why labels, zones and limits leave no place
+	runs      bool      // it is runs that fail, not starts
+	stops     bool      // it is stops that fail
 }
 
 // causes groups what a term left by cause.
@@ -123,6 +124,7 @@ func (v *termView[W, T]) findCauses() []api.Problem {
 	c.ofMissing()
 	c.ofPauses()
 	c.ofRuns()
+	c.countTries()
 	problems := make([]api.Problem, 0, len(c.all))
 	for _, one := range c.all {
 		problems = append(problems, c.problem(one))
@@ -168,8 +170,7 @@ func (c *causes[W, T]) ofWorkers() {
 			continue
 		}
 		var to *cause[T]
-		// Of two workers that fail alike, one may have failed in this term, and the other before.
-		text := strings.TrimPrefix(errText(w.Err), orchestrator.ErrSilent.Error()+", and the last call failed: ")
+		text := whySilent(w.Err)
 		switch {
 		case w.State == orchestrator.Lost:
 			to = c.get(api.ProblemLost, pattern(text, c.table.rows[i].Name.Name))
@@ -185,7 +186,7 @@ func (c *causes[W, T]) ofWorkers() {
 			to = c.get(api.ProblemSilent, pattern(text, c.table.rows[i].Name.Name))
 		}
 		to.workers[i] = true
-		to.addErr(errText(w.Err))
+		to.addErr(text)
 		to.addSince(since)
 		switch {
 		case w.State == orchestrator.Lost:
@@ -194,6 +195,16 @@ func (c *causes[W, T]) ofWorkers() {
 			to.instances += held[i]
 		}
 	}
+}
+
+// whySilent returns why a worker does not answer, in the same words whether it was called in this term or
+// in an earlier one.
+func whySilent(err error) string {
+	text := errText(err)
+	for _, prefix := range []string{", and the last call failed: ", ": "} {
+		text = strings.TrimPrefix(text, orchestrator.ErrSilent.Error()+prefix)
+	}
+	return text
 }
 
 // ofMissing adds the instances that are missing, and those that cannot leave a draining
@@ -232,11 +243,11 @@ func (c *causes[W, T]) ofMissing() {
 	}
 }
 
-// failure is a start that failed, for a number of times in a row.
+// failure is a start that failed. until is the first term that tries again, if it pauses.
 type failure[W comparable] struct {
 	worker W
 	err    error
-	times  int
+	until  uint64
 }
 
 // failedStarts returns the starts that failed and count, by task.
@@ -245,13 +256,13 @@ func (c *causes[W, T]) failedStarts() map[T][]failure[W] {
 	for i := range c.plan.Changes {
 		change := &c.plan.Changes[i]
 		if change.Kind.Op != orchestrator.Stop && change.Err != nil && change.Outcome != orchestrator.OutcomeSkipped {
-			failed[change.Task] = append(failed[change.Task], failure[W]{change.To, change.Err, 1})
+			failed[change.Task] = append(failed[change.Task], failure[W]{change.To, change.Err, 0})
 		}
 	}
 	for i := range c.plan.Paused {
 		p := &c.plan.Paused[i]
 		if p.Kind == orchestrator.PauseStart || p.Kind == orchestrator.PauseTask {
-			failed[p.Task] = append(failed[p.Task], failure[W]{p.Worker, p.Err, p.Failures})
+			failed[p.Task] = append(failed[p.Task], failure[W]{p.Worker, p.Err, p.Until})
 		}
 	}
 	return failed
@@ -270,13 +281,82 @@ func (c *causes[W, T]) addFailing(w *orchestrator.Waiting[W, T], failed []failur
 			example = f
 		}
 	}
-	to := c.get(api.ProblemFailing, c.errPattern(example.err, example.worker, w.Task))
+	what := c.errPattern(example.err, example.worker, w.Task)
+	to := c.get(api.ProblemFailing, what)
 	to.addErr(errText(example.err))
 	to.add(w.Task, w.Instances)
 	for _, f := range failed {
-		to.addErr(errText(f.err))
+		to.others = to.others || c.errPattern(f.err, f.worker, w.Task) != what
 		c.addWorker(to, f.worker)
-		to.failures = max(to.failures, f.times)
+		if f.until > 0 && (to.until == 0 || f.until < to.until) {
+			to.until = f.until
+		}
+	}
+}
+
+// attempt is what is tried again and again: the start of a task, on any worker, or its stop on one worker.
+type attempt struct{ task, worker string }
+
+// countTries counts the tries that failed since the last one that succeeded: the starts of tasks that fail to
+// start, and their workers, and the stops. The error of the first start stands for all, so that the text stays.
+func (c *causes[W, T]) countTries() {
+	of := make(map[attempt]*cause[T])
+	by := make(map[*cause[T]]map[string]bool)
+	for _, one := range c.all {
+		switch {
+		case one.kind == api.ProblemFailing && !one.runs && one.err != "":
+			by[one] = make(map[string]bool)
+			for task := range one.tasks {
+				of[attempt{history.NameText(task), ""}] = one
+			}
+		case one.stops:
+			one.tries = 0
+			for task := range one.tasks {
+				for i := range one.workers {
+					of[attempt{history.NameText(task), c.table.rows[i].Name.Name}] = one
+				}
+			}
+		}
+	}
+	if len(of) == 0 {
+		return
+	}
+	try := func(change *history.Change, on attempt) {
+		switch one := of[on]; {
+		case one == nil:
+		case change.Outcome == orchestrator.OutcomeDone:
+			delete(of, on)
+		case change.Err == nil || change.Outcome == orchestrator.OutcomeSkipped || change.Outcome == orchestrator.OutcomeStopping:
+		case one.stops:
+			one.tries++
+			one.since = change.Began
+		default:
+			one.tries++
+			one.err = errText(change.Err)
+			by[one][change.To] = true
+			for _, i := range c.table.byText[change.To] {
+				one.workers[i] = true
+			}
+		}
+	}
+	count := func(change *history.Change) {
+		if change.Kind.Op != orchestrator.Stop {
+			try(change, attempt{change.Task, ""})
+		}
+		if change.Kind.Op != orchestrator.Start {
+			try(change, attempt{change.Task, change.From})
+		}
+	}
+	for i := range slices.Backward(c.plan.Changes) {
+		count(new(history.ChangeText(&c.plan.Changes[i])))
+	}
+	for at, change := range c.h.history.View().Changes(history.Filter{}) {
+		if at.Term.Compare(c.plan.Stats.Term) < 0 {
+			count(change)
+		}
+	}
+	for one, workers := range by {
+		one.triedBy = len(workers)
 	}
 }
 
@@ -294,11 +374,12 @@ func (c *causes[W, T]) ofPauses() {
 			}
 			to = c.get(api.ProblemQuarantined, what)
 			c.addWorker(to, p.Worker)
-			to.failures += p.Failures
+			to.tries += p.Failures
 		case orchestrator.PauseStop:
-			to = c.get(api.ProblemUnexpected, c.errPattern(p.Err, p.Worker, p.Task))
+			to = c.get(c.kindOfStop(p), "stop: "+c.errPattern(p.Err, p.Worker, p.Task))
 			to.add(p.Task, 1)
 			c.addWorker(to, p.Worker)
+			to.stops = true
 		case orchestrator.PauseMoves:
 			if to = c.byKey[causeKey{api.ProblemFailing, c.movesPattern(p)}]; to != nil {
 				to.moves = c.plan.Stats.Deferred // the same cause
@@ -333,6 +414,23 @@ func (c *causes[W, T]) ofRuns() {
 			}
 		}
 	}
+}
+
+// kindOfStop returns the kind of a stop that failed: a drain that it holds up, or a task that is not expected.
+func (c *causes[W, T]) kindOfStop(p *orchestrator.Pause[W, T]) api.ProblemKind {
+	if i, ok := c.index[p.Worker]; ok && c.table.states[i].Draining {
+		return api.ProblemStaying
+	}
+	return api.ProblemUnexpected
+}
+
+// timeOf returns about when a later term begins.
+func (c *causes[W, T]) timeOf(number uint64) time.Time {
+	every := c.lead.Config().Every
+	if every == 0 {
+		every = usualGap(c.h.history.View())
+	}
+	return c.plan.Stats.Start.Add(time.Duration(number-c.plan.Stats.Term.Number) * every)
 }
 
 // movesPattern returns the pattern of the error of a failed move, whose task and worker are
@@ -372,183 +470,4 @@ func pattern(text string, names ...string) string {
 		digits = isDigit
 	}
 	return b.String()
-}
-
-// problem returns a cause as a problem.
-func (c *causes[W, T]) problem(from *cause[T]) api.Problem {
-	p := api.Problem{Kind: from.kind, WorkersTotal: len(from.workers), TasksTotal: len(from.tasks), Instances: from.instances, Since: from.since}
-	switch from.kind {
-	case api.ProblemLost, api.ProblemDeferred, api.ProblemDuplicate, api.ProblemUnexpected:
-		p.Instances = 0 // it counts something else
-	}
-	for i := range c.table.rows {
-		if from.workers[i] {
-			if p.Workers = append(p.Workers, c.table.rows[i].Name); len(p.Workers) == min(mostNames, len(from.workers)) {
-				break
-			}
-		}
-	}
-	for _, task := range from.someTasks {
-		p.Tasks = append(p.Tasks, c.taskName(task))
-	}
-	p.Text = c.text(from, &p)
-	return p
-}
-
-// text returns the sentences of a problem.
-func (c *causes[W, T]) text(from *cause[T], p *api.Problem) string {
-	workers, tasks := subject(p.Workers, p.WorkersTotal, "worker"), subject(p.Tasks, p.TasksTotal, "task")
-	n := p.WorkersTotal
-	are, have, its := pick(n, "is", "are"), pick(n, "has", "have"), pick(n, "Its", "Their")
-	state := func(word string) string {
-		if from.since.IsZero() {
-			return workers + " " + are + " " + word
-		}
-		first := ""
-		if from.later {
-			first = ", the first"
-		}
-		return workers + " " + have + " been " + word + first + " since " + clock(from.since, c.plan.Stats.Start)
-	}
-	why := from.why()
-	holds := ""
-	if from.instances > 0 {
-		holds = fmt.Sprintf(" %s %s held.", its, count(from.instances, "instance is", "instances are"))
-	}
-	switch p.Kind {
-	case api.ProblemMassLoss:
-		return fmt.Sprintf("%s%s. The network of this leader may have failed, so no worker is declared lost for now.%s",
-			state("silent"), why, holds)
-	case api.ProblemCut:
-		return "The last term ended early" + why + "."
-	case api.ProblemLost:
-		if from.instances > 0 {
-			holds = fmt.Sprintf(" Other workers take %s %s.", strings.ToLower(its), count(from.instances, "task", "tasks"))
-		}
-		return fmt.Sprintf("%s%s.%s", state("lost"), why, holds)
-	case api.ProblemUnplaced:
-		return c.unplaced(from, workers, tasks)
-	case api.ProblemFailing:
-		if from.runs {
-			return fmt.Sprintf("%s %s again and again on %s%s.", tasks, pick(p.TasksTotal, "fails", "fail"), workers, why)
-		}
-		return failing(from, p, tasks, workers, why)
-	case api.ProblemSilent:
-		return fmt.Sprintf("%s%s.%s", state("silent"), why, holds)
-	case api.ProblemStuck:
-		return fmt.Sprintf("%s: a call has not returned, so no other is made.%s", state("stuck"), holds)
-	case api.ProblemLate:
-		return fmt.Sprintf("%s %s late: %s has not answered since %s.%s", workers, are, pick(n, "it", "the first"), clock(from.since, c.plan.Stats.Start), holds)
-	case api.ProblemQuarantined:
-		return fmt.Sprintf("%s %s quarantined after %s%s. The next try is in term %d.",
-			workers, are, count(from.failures, "failed start", "failed starts"), why, from.until)
-	case api.ProblemStaying:
-		if text := breaks[from.reason]; text != "" {
-			stay := pick(from.instances, "stays", "stay")
-			return fmt.Sprintf("%s of %s %s on %s, %s: %s.", count(from.instances, "instance", "instances"), tasks, stay, workers, text, cmp.Or(from.rules, whyHeld))
-		}
-		return fmt.Sprintf("%s cannot be emptied. %s of %s %s there: %s.",
-			workers, count(from.instances, "instance", "instances"), tasks, pick(from.instances, "stays", "stay"), cmp.Or(from.rules, whyWaiting[from.reason], string(from.reason)))
-	case api.ProblemDeferred:
-		if from.err == "" {
-			return fmt.Sprintf("%s: this leader may move none (WithMaxMoves).", count(from.instances, "move waits", "moves wait"))
-		}
-		return fmt.Sprintf("All moves pause until term %d, because one left its task stopped%s. %s.",
-			from.until, why, count(from.instances, "move waits", "moves wait"))
-	case api.ProblemDuplicate:
-		return fmt.Sprintf("Workers list a task more than once, %s in this term.", count(from.instances, "time", "times"))
-	case api.ProblemUnexpected:
-		return fmt.Sprintf("%s should stop on %s and cannot%s. The next try is in term %d.", tasks, workers, why, from.until)
-	}
-	return ""
-}
-
-// unplaced returns the sentence for instances that no start was tried for.
-func (c *causes[W, T]) unplaced(from *cause[T], workers, tasks string) string {
-	what, has := count(from.instances, "instance", "instances")+" of "+tasks, pick(from.instances, "has", "have")
-	switch from.reason {
-	case orchestrator.ReasonNeverAnswered:
-		return fmt.Sprintf("%s %s no place yet: %s may run on %s, which has not answered since this leader started.",
-			what, has, pick(from.instances, "it", "they"), workers)
-	case orchestrator.ReasonNoWorker:
-		if len(c.table.states) == 0 {
-			return fmt.Sprintf("%s %s no place: there are no workers.", what, has)
-		}
-	case orchestrator.ReasonObserved:
-		return fmt.Sprintf("%s %s missing. The leader starts %s, or has the reason why not.", what, pick(from.instances, "is", "are"), pick(from.instances, "it", "them"))
-	case orchestrator.ReasonSkipped:
-		return fmt.Sprintf("%s %s no place yet: the term ended before it could start them.", what, has)
-	case "":
-		return fmt.Sprintf("%s would be started, but this leader only plans (WithDryRun).", what)
-	}
-	return fmt.Sprintf("%s %s no place: %s.", what, has, cmp.Or(from.rules, whyWaiting[from.reason], string(from.reason)))
-}
-
-// breaks says of an instance that stays which rule it breaks.
-var breaks = map[orchestrator.Reason]string{
-	orchestrator.ReasonRequires:     "without the labels that it requires",
-	orchestrator.ReasonZone:         "in a zone with more than it may have",
-	orchestrator.ReasonLimit:        "above the limit of the worker",
-	orchestrator.ReasonEvictionHeld: "without the labels that it requires",
-}
-
-// whyHeld is why an instance is not evicted though it may have a place.
-const whyHeld = "changed labels would evict too many at once, so none is evicted for five minutes"
-
-// causesText returns why labels, zones and limits leave no place; "" without such causes.
-func causesText[W, T comparable](w *orchestrator.Waiting[W, T]) string {
-	if w.Causes == nil {
-		return ""
-	}
-	return printable(w.Causes.String())
-}
-
-func failing[T comparable](from *cause[T], p *api.Problem, tasks, workers, why string) string {
-	if p.WorkersTotal == 0 {
-		return fmt.Sprintf("%s cannot start: the workers that could take %s are quarantined.", tasks, pick(from.instances, "the instance", "the instances"))
-	}
-	times := ""
-	if from.failures > 1 {
-		times = fmt.Sprintf(", %d times in a row", from.failures)
-	}
-	text := fmt.Sprintf("%s %s to start on %s%s%s. %s missing.", tasks, pick(p.TasksTotal, "fails", "fail"), workers, times, why, count(from.instances, "instance is", "instances are"))
-	if from.moves > 0 {
-		text += " " + count(from.moves, "move waits", "moves wait") + " for that."
-	}
-	return text
-}
-
-// subject returns the name of the only one, or the number.
-func subject(names []api.Name, total int, noun string) string {
-	if total == 1 && len(names) == 1 {
-		return shorten(cmp.Or(names[0].Name, "the "+noun+" with an empty name"), 80)
-	}
-	return count(total, noun, noun+"s")
-}
-
-// count returns a number with its noun.
-func count(n int, one, many string) string { return grouped(n) + " " + pick(n, one, many) }
-
-// pick returns the form of a word for a number.
-func pick(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
-}
-
-// shorten cuts a text to a number of characters.
-func shorten(s string, most int) string {
-	n := 0
-	for i := range s {
-		if n++; n > most {
-			return s[:i] + "…"
-		}
-	}
-	return s
-}
-
-// clock returns a time of the day, with the date if it is not that of now.
-func clock(t, now time.Time) string {
-	return strings.TrimPrefix(api.Clock(t), now.UTC().Format(time.DateOnly+" "))
 }

@@ -59,7 +59,7 @@ func (v *view[W, T]) overdue(now time.Time) *api.Problem {
 	}
 	every, text := config.Every, fmt.Sprintf("and one should begin every %v", config.Every)
 	if every == 0 { // the program calls NextTerm, or Run has returned
-		every, text = v.usualGap(), "and the program does not run any"
+		every, text = usualGap(v.past), "and the program does not run any"
 	}
 	end := stats.Start.Add(stats.Total)
 	late := now.Sub(end)
@@ -71,11 +71,11 @@ func (v *view[W, T]) overdue(now time.Time) *api.Problem {
 
 // usualGap returns the median time between the starts of the last terms, or a minute if there were not
 // enough.
-func (v *view[W, T]) usualGap() time.Duration {
+func usualGap(past *history.View) time.Duration {
 	const most = 20
 	var gaps []time.Duration
-	_, later := v.past.Last()
-	for t, quiet := range v.past.Terms(orchestrator.Term{}) {
+	_, later := past.Last()
+	for t, quiet := range past.Terms(orchestrator.Term{}) {
 		switch n := quiet.Terms; {
 		case n > 0:
 			gaps = append(gaps, slices.Repeat([]time.Duration{quiet.LastStart.Sub(t.Stats.Start) / time.Duration(n)}, min(n, most))...)

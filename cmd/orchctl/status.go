@@ -61,7 +61,7 @@ func (s *session) statusText(a *api.Status) string {
 
 	var rows [][]string
 	for _, p := range a.Problems {
-		rows = append(rows, []string{api.Printable(string(p.Kind)), s.when(a.Now, p.Since), api.Printable(p.Text)})
+		rows = append(rows, []string{api.Printable(string(p.Kind)), s.when(a.Now, p.Since), problemText(&p, a.Now)})
 	}
 	if more := a.ProblemsTotal - len(a.Problems); more > 0 {
 		rows = append(rows, []string{"", "", fmt.Sprintf("and %d more", more)})
@@ -73,6 +73,15 @@ func (s *session) statusText(a *api.Status) string {
 	b.WriteString(s.figures("instances", []string{"wanted", "running", "held", "missing", "no place"}, i.Wanted, i.Running, i.Held, i.Missing, i.Unplaceable))
 	b.WriteString(s.figures("workers", []string{"answering", "silent", "lost", "draining", "quarantined"}, w.Answering, w.Silent, w.Lost, w.Draining, w.Quarantined))
 	return b.String()
+}
+
+// problemText returns what a problem is, with its counters.
+func problemText(p *api.Problem, now time.Time) string {
+	text := api.Printable(p.Text)
+	if tries := api.TriesText(p, now); tries != "" {
+		text += " (" + tries + ")"
+	}
+	return text
 }
 
 // heldText returns a sentence that says which moves for an even spread wait and why, as lines; ""

@@ -84,7 +84,8 @@ type Status struct {
 // Problem is something that needs a person.
 type Problem struct {
 	Kind ProblemKind `json:"kind"`
-	// Text is one line that says what happened, to what, and why.
+	// Text is one line that says what happened, to what, and why. It stays the same while only the
+	// counters below change.
 	Text string `json:"text"`
 	// Workers and Tasks name what it concerns, at most eight of each. The totals count all.
 	Workers      []Name `json:"workers,omitempty"`
@@ -94,6 +95,11 @@ type Problem struct {
 	// Instances counts the instances that are missing, held or stay because of it.
 	Instances int       `json:"instances,omitempty"`
 	Since     time.Time `json:"since,omitzero"` // zero: not known
+	// Tries counts the starts or stops that failed in a row, on TriedBy workers, as far as they are
+	// known, and NextTry is about when the next one begins; zero without any.
+	Tries   int       `json:"tries,omitempty"`
+	TriedBy int       `json:"tried_by,omitempty"`
+	NextTry time.Time `json:"next_try,omitzero"`
 }
 
 // ProblemKind is the kind of a problem.
