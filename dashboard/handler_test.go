@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -355,6 +356,31 @@ func TestFailingRuns(t *testing.T) {
 	}))
 	require.NoError(t, f.NextTerm(t.Context()))
 	require.Equal(t, []string{"failing: 2 tasks fail again and again on w1, for example: t1: no disk."}, f.problems())
+}
+
+// A run that fails for the third time in a row is a problem, and a first crash is none (D27). The task's page
+// has what the workers say of its instances.
+func TestD27_ACrashLoop(t *testing.T) {
+	state := dashboard.TaskState[string]{Task: "t1", State: "backoff", Err: "no disk", Since: time.Unix(1_800_000_000, 0).UTC()}
+	f := newFleet(t, 2, 4, nil, dashboard.WithTaskStates(func(worker string) []dashboard.TaskState[string] {
+		if worker == "w1" {
+			return []dashboard.TaskState[string]{state}
+		}
+		return nil
+	}))
+	for state.Attempts = range 5 {
+		require.NoError(t, f.NextTerm(t.Context()))
+		detail := get[api.TaskDetail](t, f.dashboard, "/api/v1/task?name=t1")
+		require.Equal(t, []api.InstanceState{{Worker: api.Name{Name: "w1"}, State: api.TaskState{
+			Name: api.Name{Name: "t1"}, State: "backoff", Err: "no disk", Attempts: state.Attempts, Since: state.Since,
+		}}}, detail.States)
+		if fails := state.Attempts == 0 || state.Attempts >= 3; fails { // 0: not known
+			f.requireSummary("1 thing needs attention.", "failing: t1 fails again and again on w1: no disk.")
+		} else {
+			f.requireSummary("All 4 instances run, evenly.")
+		}
+	}
+	f.requireShown(map[string]string{"/task?name=t1": "2027-01-15 08:00:00.000 UTC</time>, after 4 failed runs: <span class=\"err\">no disk</span>"})
 }
 
 // TestUnixSocket: a server on a Unix socket answers without a token.

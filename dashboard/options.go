@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"reflect"
+	"time"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/history"
@@ -140,10 +141,27 @@ func WithDrain[W comparable](drain, undrain func(ctx context.Context, worker W) 
 // TaskState is what a worker says of one of its tasks.
 type TaskState[T comparable] struct {
 	Task T
-	// State is a word such as queued, running or failing.
+	// State is the text of a worker.State, such as backoff, or another word, such as queued.
 	State string
-	// Err is the last error of the task.
+	// Err is the error of the last run.
 	Err string
+	// Attempts counts the runs that failed in a row; 0 means not known. From the third on they are
+	// a problem, and at once if the number is not known or the state is failed or failing.
+	Attempts int
+	// Since is when the task entered the state; zero: not known.
+	Since time.Time
+}
+
+// fails reports whether a person is needed.
+func (s *TaskState[T]) fails() bool {
+	const some = 3
+	switch s.State {
+	case "failed", "failing":
+		return true
+	case "backoff", "running", "starting":
+		return (s.State == "backoff" || s.Err != "") && (s.Attempts == 0 || s.Attempts >= some)
+	}
+	return false
 }
 
 // WithTaskStates sets a function that returns what a worker says of its tasks. It must be

@@ -406,7 +406,7 @@ func (c *causes[W, T]) ofRuns() {
 	for i := range c.table.states {
 		name := c.table.states[i].Name
 		for _, s := range c.h.taskStates(name) {
-			if s.State == "backoff" || s.State == "failed" || s.State == "failing" || s.State == "running" && s.Err != "" {
+			if s.fails() {
 				to := c.get(api.ProblemFailing, "run: "+pattern(printable(s.Err), history.NameText(name), history.NameText(s.Task)))
 				to.runs, to.workers[i] = true, true
 				to.addErr(printable(s.Err))

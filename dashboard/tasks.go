@@ -257,5 +257,15 @@ func (v *view[W, T]) task(q *query) (api.TaskDetail, *api.Error) {
 		})
 	}
 	out.Reasons, out.ReasonsPage = page(p, p.matching, reasons)
+	for i := range table.states {
+		if v.h.taskStates == nil || len(out.States) == mostNames {
+			break
+		}
+		if explanation.Workers[i].Has {
+			if s := v.says(table.states[i].Name)[task.Name]; s != nil {
+				out.States = append(out.States, api.InstanceState{Worker: table.rows[i].Name, State: s.text(out.Name)})
+			}
+		}
+	}
 	return out, q.err
 }

@@ -134,6 +134,24 @@ func (v *view[W, T]) workerList(q *query) (api.Workers, *api.Error) {
 	return out, q.err
 }
 
+// says returns what a worker says of its tasks.
+func (v *termView[W, T]) says(worker W) map[T]*TaskState[T] {
+	if v.h.taskStates == nil {
+		return nil
+	}
+	states := v.h.taskStates(worker)
+	says := make(map[T]*TaskState[T], len(states))
+	for i := range states {
+		says[states[i].Task] = &states[i]
+	}
+	return says
+}
+
+// text returns the state as the API has it.
+func (s *TaskState[T]) text(name api.Name) api.TaskState {
+	return api.TaskState{Name: name, State: printable(s.State), Err: printable(s.Err), Attempts: s.Attempts, Since: s.Since}
+}
+
 // worker returns one worker with a part of its tasks.
 func (v *view[W, T]) worker(q *query) (api.WorkerDetail, *api.Error) {
 	table := v.workers()
@@ -165,18 +183,12 @@ func (v *view[W, T]) worker(q *query) (api.WorkerDetail, *api.Error) {
 			p.add(v.taskKey(t), t)
 		}
 	}
-	says := make(map[T]*TaskState[T])
-	if v.h.taskStates != nil {
-		states := v.h.taskStates(state.Name)
-		for j := range states {
-			says[states[j].Task] = &states[j]
-		}
-	}
+	says := v.says(state.Name)
 	tasks := []api.TaskState{}
 	for _, selected := range p.selected() {
 		t := api.TaskState{Name: selected.name()}
 		if s := says[selected.row]; s != nil {
-			t.State, t.Err = printable(s.State), printable(s.Err)
+			t = s.text(t.Name)
 		}
 		tasks = append(tasks, t)
 	}

@@ -95,6 +95,8 @@ type TaskState struct {
 	// State is the text of a worker.State.
 	State    string `json:"state"`
 	Restarts int    `json:"restarts,omitempty"`
+	// Attempts counts the runs that failed in a row; 0 in the records of earlier versions.
+	Attempts int `json:"attempts,omitempty"`
 	// Since is when the task entered the state, by the member's clock.
 	Since time.Time `json:"since"`
 	// Err is the error of the last run.

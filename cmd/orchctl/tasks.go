@@ -148,10 +148,25 @@ func oneTask(text func(*session, *strings.Builder, *api.TaskDetail)) action {
 					fmt.Fprintf(&b, "rules: %s\n", rules)
 				}
 			}
+			for _, i := range a.States {
+				fmt.Fprintf(&b, "%s\n", instanceText(&i))
+			}
 			text(s, &b, &a)
 			return b.String()
 		})
 	}
+}
+
+// instanceText returns what a worker says of an instance.
+func instanceText(i *api.InstanceState) string {
+	text := fmt.Sprintf("on %s: %s", shown(i.Worker), api.Printable(i.State.State))
+	if i.State.Attempts > 0 {
+		text += ", after " + plural(i.State.Attempts, "failed run")
+	}
+	if i.State.Err != "" {
+		text += ": " + api.Printable(i.State.Err)
+	}
+	return text
 }
 
 func waiting(f *flag.FlagSet) action {

@@ -203,10 +203,19 @@ type TermEvent struct {
 // TaskState is a task on a worker.
 type TaskState struct {
 	Name
-	// State is what the worker says of it, if the dashboard can ask: queued, running or
-	// failing. Err is the last error.
-	State string `json:"state,omitempty"`
-	Err   string `json:"err,omitempty"`
+	// State is what the worker says of it, if the dashboard can ask, such as running or backoff.
+	// Err is the error of the last run, and Attempts counts the runs that failed in a row. Since is
+	// when it entered the state; zero: not known.
+	State    string    `json:"state,omitempty"`
+	Err      string    `json:"err,omitempty"`
+	Attempts int       `json:"attempts,omitempty"`
+	Since    time.Time `json:"since,omitzero"`
+}
+
+// InstanceState is what a worker says of an instance of a task.
+type InstanceState struct {
+	Worker Name      `json:"worker"`
+	State  TaskState `json:"state"`
 }
 
 // LoadPoint is a worker's number of tasks from a time on.
@@ -250,6 +259,9 @@ type TaskDetail struct {
 	// It is a part; ReasonsPage has the totals.
 	Reasons     []WorkerReason `json:"reasons"`
 	ReasonsPage Page           `json:"reasons_page"`
+	// States is what the workers say of its instances, at most eight of them, if the dashboard can
+	// ask.
+	States []InstanceState `json:"states,omitempty"`
 	// Changes are the last ones of the task, the newest first. ChangesTotal counts all, each
 	// repetition too.
 	Changes      []RepeatedChange `json:"changes"`

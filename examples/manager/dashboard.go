@@ -61,7 +61,7 @@ func taskStates(m *manager.Manager, w grpcWorker) (states []dashboard.TaskState[
 	for _, t := range m.Tasks(w) {
 		state := dashboard.TaskState[string]{Task: t.Name, State: t.State.String()}
 		if t.Failure != nil {
-			state.Err = t.Failure.Err
+			state.Err, state.Attempts = t.Failure.Err, t.Failure.Attempts
 		}
 		states = append(states, state)
 	}
