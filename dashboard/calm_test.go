@@ -5,6 +5,7 @@ package dashboard_test
 import (
 	"html"
 	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -127,5 +128,29 @@ func TestT17_FallsAreShown(t *testing.T) {
 			f.requireShown(map[string]string{"/worker?name=w1": text})
 		}
 		require.Empty(t, f.problems())
+	})
+}
+
+// The page of an earlier term links to its own lists, not to those of the last term.
+func TestD26_APastTermHasItsOwnLists(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFleet(t, 3, 9, nil)
+		f.terms(1)
+		f.Cut("w2")
+		f.terms(1)
+		held, term := f.LastPlan().Waiting, f.LastPlan().Stats.Term
+		require.Len(t, held, 3)
+		f.Heal()
+		f.terms(3)
+		page := "term?number=" + strconv.FormatUint(term.Number, 10)
+		detail := get[api.TermDetail](t, f.dashboard, "/api/v1/"+page)
+		require.Equal(t, 3, detail.WaitingTotal)
+		require.Equal(t, held[0].Task, detail.Waiting[0].Task)
+		body := serve(f.dashboard, request(http.MethodGet, "/"+page)).Body.String()
+		require.Contains(t, body, `<a href="#waiting">held</a>`)
+		require.NotContains(t, body, `href="tasks?waiting=`)
+		require.NotContains(t, body, `href="workers?state=`)
+		require.Contains(t, body, `<h2 id="waiting">What waited</h2>`)
+		require.Contains(t, body, `may run on a worker that does not answer (<a class="name" href="worker?name=w2">`)
 	})
 }

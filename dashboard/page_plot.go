@@ -391,6 +391,8 @@ func quantile(d *orchestrator.Durations, part float64) string {
 type figures struct {
 	Instances orchestrator.InstanceStats
 	Workers   []workerFigure
+	// Past reports whether they are of an earlier term, whose page has its own lists.
+	Past bool
 	// InstanceParts and WorkerParts are the parts of a line.
 	InstanceParts, WorkerParts []segment
 }
@@ -402,9 +404,9 @@ type workerFigure struct {
 	Count       int
 }
 
-func figuresOf(instances orchestrator.InstanceStats, workers orchestrator.WorkerStats) figures {
+func figuresOf(instances orchestrator.InstanceStats, workers orchestrator.WorkerStats, past bool) figures {
 	f := figures{
-		Instances: instances,
+		Instances: instances, Past: past,
 		Workers: []workerFigure{
 			{"answering", "", workers.Answering},
 			{"silent", "warn", workers.Silent},

@@ -146,6 +146,8 @@ func (v *view[W, T]) term(q *query) (api.TermDetail, *api.Error) {
 		ChangesTotal: len(t.Changes) + t.ChangesMore, EventsTotal: len(t.Events) + t.EventsMore,
 	}
 	out.Changes = append([]api.Change{}, t.Changes[:min(limit, fit(t.Changes, q.bytes/2))]...)
+	out.Waiting = append([]api.Waiting{}, t.Waiting[:min(limit, fit(t.Waiting, q.bytes/8))]...)
+	out.WaitingTotal = len(t.Waiting) + t.WaitingMore
 	out.Events = append([]api.WorkerEvent{}, t.Events[:min(limit, fit(t.Events, q.bytes/4))]...)
 	return out, nil
 }

@@ -296,7 +296,9 @@ type TermRow struct {
 type TermDetail struct {
 	Header
 	TermRow
-	// Changes and Events are a part of those of the term. The totals count all.
+	// Changes, Waiting and Events are a part of those of the term. The totals count all.
+	Waiting      []Waiting     `json:"waiting"`
+	WaitingTotal int           `json:"waiting_total"`
 	Changes      []Change      `json:"changes"`
 	ChangesTotal int           `json:"changes_total"`
 	Events       []WorkerEvent `json:"events"`
