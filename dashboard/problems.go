@@ -4,6 +4,7 @@ package dashboard
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -203,6 +204,9 @@ func whySilent(err error) string {
 	text := errText(err)
 	for _, prefix := range []string{", and the last call failed: ", ": "} {
 		text = strings.TrimPrefix(text, orchestrator.ErrSilent.Error()+prefix)
+	}
+	if text == context.DeadlineExceeded.Error() {
+		text = orchestrator.ErrSilent.Error()
 	}
 	return text
 }
