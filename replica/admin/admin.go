@@ -44,19 +44,20 @@ func New(r *replica.Replica, opts ...dashboard.Option) (http.Handler, error) {
 		}
 	})
 	mux := http.NewServeMux()
-	mux.Handle("GET /livez", probe(r.Alive))
-	mux.Handle("GET /readyz", probe(r.Ready))
+	mux.Handle("GET /livez", probe(r.Alive, "the loop of this replica hangs"))
+	mux.Handle("GET /readyz", probe(r.Ready, "this replica holds no lease"))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{own, prometheus.DefaultGatherer}, promhttp.HandlerOpts{}))
 	mux.Handle("/dashboard/", http.StripPrefix("/dashboard", pages))
 	mux.Handle("GET /{$}", http.RedirectHandler("dashboard/", http.StatusFound))
 	return mux, nil
 }
 
-// probe answers as f says.
-func probe(f func() error) http.Handler {
+// probe answers as f says. Anybody may ask, so the answer has not its error, which may name the database and
+// its user: the log and the dashboard have it.
+func probe(f func() error, failed string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if err := f(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		if f() != nil {
+			http.Error(w, failed+"; its log and its dashboard say why", http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = fmt.Fprintln(w, "ok") // the caller has gone

@@ -46,7 +46,7 @@ func start(t *testing.T, table *memory.Table, name string, work func(context.Con
 	m := &member{r, h, stop, make(chan error, 1)}
 	code, text := m.get("/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, code)
-	require.Contains(t, text, "no lease")
+	require.Equal(t, "this replica holds no lease; its log and its dashboard say why\n", text, "it has no address of the database")
 	code, text = m.get("/dashboard/api/v1/status")
 	require.Equal(t, http.StatusServiceUnavailable, code, "it knows nothing")
 	require.Contains(t, text, "it has not joined yet")
