@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/internal/proctest"
 	"github.com/f8949c05/orchestrator/recruit"
 	"github.com/f8949c05/orchestrator/stats"
 	"github.com/f8949c05/orchestrator/worker"
@@ -156,6 +158,15 @@ func TestAlerts(t *testing.T) {
 		documented = append(documented, section[1])
 	}
 	require.Equal(t, alerts, documented, "the runbook has the alerts in their order")
+}
+
+// Each alert fires in its situation, and ends, as alerts_test.yml says.
+func TestAlerts_FireAndEnd(t *testing.T) {
+	promtool := proctest.Program(t, "prometheus", "promtool")
+	_, err := os.ReadFile("../docs/alerts_test.yml") // or go test would not notice a change
+	require.NoError(t, err)
+	out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", "../docs/alerts_test.yml").CombinedOutput()
+	require.NoError(t, err, "%s", out)
 }
 
 // Every panel of the board asks for metrics that exist, and the board shows every metric
