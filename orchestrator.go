@@ -48,7 +48,8 @@ type Orchestrator[W, T comparable] struct {
 	tasksVersion   uint64       // the version of tasks that expect was made from
 	weightsVersion uint64       // the calls of UpdateWeights that expect was made from
 
-	tick atomic.Int64 // the ticker of Run, as a time.Duration; 0 without Run
+	tick    atomic.Int64                // the ticker of Run, as a time.Duration; 0 without Run
+	runOver atomic.Pointer[atomic.Bool] // becomes true when Run returns; nil without Run
 
 	// The log of lasting conditions.
 	massLoss, stopping, storm loglimit.Limiter

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/f8949c05/orchestrator/internal/loglimit"
@@ -26,6 +27,9 @@ func (o *Orchestrator[W, T]) Run(ctx context.Context, every time.Duration) error
 	}
 	o.tick.Store(int64(every))
 	defer o.tick.Store(0)
+	over := new(atomic.Bool)
+	o.runOver.Store(over)
+	defer func() { o.runOver.Store(nil); over.Store(true) }()
 	if o.cfg.GracePeriod > 0 && o.cfg.GracePeriod < 2*every {
 		o.cfg.logger.Warn("grace period shorter than two ticks, one missed answer loses a worker",
 			"grace", o.cfg.GracePeriod, "every", every)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -65,7 +66,14 @@ type TermStats struct {
 	Cut bool `json:"cut"`
 	// Err is the error that NextTerm returned.
 	Err error `json:"-"`
+
+	runOver *atomic.Bool // set for functions of WithStats, while Run runs
 }
+
+// RunEnded reports whether [Orchestrator.Run] ran the term and has returned since. It may
+// change from false to true at any time after a function of [WithStats] has returned. It is
+// false for a term that NextTerm ran, and in a [Plan].
+func (s TermStats) RunEnded() bool { return s.runOver != nil && s.runOver.Load() }
 
 // MarshalJSON writes Err as its text under "err", and omits it if it is nil.
 func (s TermStats) MarshalJSON() ([]byte, error) {

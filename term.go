@@ -62,6 +62,7 @@ func (o *Orchestrator[W, T]) runTerm(ctx context.Context, observed bool) error {
 	o.underWay.Store(nil)
 	if !observed {
 		t.log(ctx, &before, &r.plan)
+		t.stats.runOver = o.runOver.Load() // not in the snapshot
 		for _, f := range o.cfg.stats {
 			f(t.stats)
 		}

@@ -96,7 +96,7 @@ func (c *Collector) metrics() []prometheus.Metric {
 	for op, h := range c.durations {
 		out = append(out, h.metric(d.durations, op.String()))
 	}
-	if c.seen {
+	if c.seen && !c.last.RunEnded() {
 		out = append(out, d.gauges(&c.last)...)
 	}
 	return out

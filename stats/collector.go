@@ -126,7 +126,8 @@ func Register(reg prometheus.Registerer, opts ...Option) (*Collector, error) {
 }
 
 // Observe records a term. Pass it to [orchestrator.WithStats]. It does not wait
-// until a scrape has been sent.
+// until a scrape has been sent. If the term ended with [orchestrator.ErrDeposed], there are no
+// gauges until the next one.
 func (c *Collector) Observe(term orchestrator.TermStats) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,12 +148,13 @@ func (c *Collector) Observe(term orchestrator.TermStats) {
 	c.addCalls(orchestrator.OpRemove, &term.Remove)
 	c.addCalls(orchestrator.OpApply, &term.Apply)
 
-	c.last, c.seen = term, true
+	c.last, c.seen = term, result(&term) != "deposed"
 	c.last.Changes, c.last.Outcomes, c.last.Err = nil, nil, nil // counted above; do not retain them
 }
 
-// Forget removes the gauges of the last term, until the next one: this process leads no longer.
-// The counters stay.
+// Forget removes the gauges of the last term until the next term. Call it when leadership ends in a
+// program that calls NextTerm. If [orchestrator.Orchestrator.Run] ran the term, the gauges end
+// when Run returns. The counters stay.
 func (c *Collector) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/memory"
 	"github.com/f8949c05/orchestrator/stats"
 )
 
@@ -248,6 +250,48 @@ orchestrator_terms_total{result="failed"} 1
 orchestrator_terms_total{result="ok"} 1
 `
 	require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(want), names(want)...))
+}
+
+// The gauges end with the leadership: Run has returned, a term ended with ErrDeposed, or the
+// program says so. The counters stay.
+func TestGaugesEndWithTheLeadership(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster, err := memory.New[string, string](nil)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, cluster.Close(t.Context())) }()
+		c := stats.NewCollector()
+		counters := testutil.CollectAndCount(c)
+		gauges := func() int { return testutil.CollectAndCount(c) - counters }
+		lead := func() *orchestrator.Orchestrator[string, string] {
+			o, err := orchestrator.New(cluster, orchestrator.WithStats(c.Observe))
+			require.NoError(t, err)
+			return o
+		}
+
+		for range 2 { // it leads again, with another orchestrator
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- lead().Run(ctx, time.Second) }()
+			time.Sleep(2500 * time.Millisecond)
+			require.NotZero(t, gauges())
+			cancel()
+			require.ErrorIs(t, <-ended, context.Canceled)
+			require.Zero(t, gauges(), "Run has returned between two terms")
+		}
+
+		o := lead()
+		require.NoError(t, o.NextTerm(t.Context()))
+		time.Sleep(time.Hour)
+		require.NotZero(t, gauges(), "the program calls NextTerm")
+		c.Forget()
+		require.Zero(t, gauges())
+
+		require.NoError(t, o.NextTerm(t.Context()))
+		require.NotZero(t, gauges())
+		c.Observe(orchestrator.TermStats{Cut: true, Err: &orchestrator.TermError{Failures: []error{orchestrator.ErrDeposed}}})
+		require.Zero(t, gauges())
+		require.Equal(t, 1, testutil.CollectAndCount(c, "orchestrator_moves_excess_total"))
+	})
 }
 
 func TestPromlintIsClean(t *testing.T) {

@@ -9,8 +9,8 @@
 //
 // No label of these metrics contains the name of a task or a worker. So the number
 // of series is small and does not grow with the cluster. Counters and histograms
-// exist from the start, at zero. Gauges describe the latest term, and exist after
-// the first one.
+// exist from the start, at zero. Gauges describe the latest term. They exist from the
+// first term to the end of leadership.
 //
 //	metric                                       type       meaning
 //	orchestrator_terms_total{result}             counter    terms that ended: ok, failed, cut, deposed
@@ -101,8 +101,8 @@
 //
 // If [Register] is called twice with the same labels, it returns the same collector.
 // So counts continue if a process leads, is deposed, and leads again with a new
-// orchestrator. While another process leads, the gauges keep their last values. To
-// remove them, call [Collector.Forget] when leadership ends.
+// orchestrator. The gauges end with the leadership: when Run has returned, or a term
+// ended with ErrDeposed. A program that calls NextTerm calls [Collector.Forget] then.
 //
 // # Recruiting
 //

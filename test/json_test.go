@@ -224,7 +224,9 @@ func (r filler) fill(v reflect.Value) {
 		}
 	case reflect.Struct:
 		for _, field := range v.Fields() {
-			r.fill(field)
+			if field.CanSet() { // it is exported
+				r.fill(field)
+			}
 		}
 	default:
 		panic("no random value of " + v.Type().String())
