@@ -25,6 +25,9 @@ type TermStats struct {
 
 	Workers   WorkerStats   `json:"workers"`
 	Instances InstanceStats `json:"instances"`
+	// StateChanges counts the workers whose state changed in the term, by the new state. It
+	// holds no zeros, and is nil if none changed. A new worker that answers does not count.
+	StateChanges map[State]int `json:"state_changes,omitempty"`
 
 	// Changes counts the planned starts, stops and moves by reason, whether they were
 	// carried out or not. It holds no zeros, and is nil if nothing changes.
@@ -47,6 +50,11 @@ type TermStats struct {
 	// Spread is the difference between the largest and the smallest number of tasks on
 	// an open worker at the end of the term.
 	Spread int `json:"spread"`
+	// HighestLoad is the highest quotient of a worker's weight and level ([WorkerPlan]), and
+	// OutOfBand counts the workers out of their band ([WithBand]) after the plan. Both are 0
+	// unless weights differ.
+	HighestLoad float64 `json:"highest_load,omitempty"`
+	OutOfBand   int     `json:"out_of_band,omitempty"`
 
 	// List, Add and Remove count the calls by result and hold their durations. A write
 	// carried by an Apply counts under Add or Remove. Apply counts the calls that

@@ -35,7 +35,8 @@ func (t *termRun[W, T]) publish(err error) *Snapshot[W, T] {
 		t.countChanges()
 	case last != nil:
 		// What is missing is unknown, and zero would be a false all-clear.
-		t.stats.Instances, t.stats.Spread = last.plan.Stats.Instances, last.plan.Stats.Spread
+		of := &last.plan.Stats
+		t.stats.Instances, t.stats.Spread, t.stats.HighestLoad, t.stats.OutOfBand = of.Instances, of.Spread, of.HighestLoad, of.OutOfBand
 	default:
 		t.stats.Instances = InstanceStats{Wanted: t.expect.Wanted, Missing: t.expect.Wanted}
 	}
@@ -73,6 +74,14 @@ func (t *termRun[W, T]) count() {
 		Answering: c.Answering, Silent: c.Silent, Lost: c.Lost,
 		Draining: c.Draining, Late: c.Late, Quarantined: c.Quarantined,
 	}
+	for state, n := range [...]int{Silent: len(t.silenced), Answering: len(t.returned), Lost: len(t.lost)} {
+		if n > 0 && s.StateChanges == nil {
+			s.StateChanges = make(map[State]int)
+		}
+		if n > 0 {
+			s.StateChanges[State(state)] = n
+		}
+	}
 	s.Instances.Running, s.Spread = c.Running, c.Spread
 }
 
@@ -80,6 +89,7 @@ func (t *termRun[W, T]) count() {
 func (t *termRun[W, T]) countChanges() {
 	s, d := &t.stats, &t.decision
 	s.Deferred, s.MovesHeld, s.Adds, s.LowerBound, s.EvictionsHeld = d.Deferred, d.MovesHeld, d.Adds, d.LowerBound, d.EvictionsHeld
+	s.HighestLoad, s.OutOfBand = d.HighestLoad, d.OutOfBand
 	in := &s.Instances
 	in.Wanted, in.Held, in.Unplaceable, in.Missing = t.expect.Wanted, d.Held, d.Unplaced, d.Missing
 	if !t.expect.Loaded {

@@ -13,9 +13,10 @@ import (
 type descs struct {
 	all []*prometheus.Desc
 
-	terms, phases, changes, outcomes, excess                       *prometheus.Desc
+	terms, phases, changes, outcomes, excess, states               *prometheus.Desc
 	calls, durations                                               *prometheus.Desc
 	workers, draining, late, quarantined, stuck, instances, spread *prometheus.Desc
+	highestLoad, outOfBand                                         *prometheus.Desc
 	deferred, movesHeld, evictionsHeld, massLoss                   *prometheus.Desc
 	lastEnd, lastTook, epoch, number                               *prometheus.Desc
 }
@@ -32,6 +33,7 @@ func newDescs(constLabels prometheus.Labels) descs {
 	d.changes = desc("changes_total", "Starts, stops and moves of instances that terms planned, by reason.", "op", "reason")
 	d.outcomes = desc("change_outcomes_total", "Outcomes of the changes that terms planned.", "outcome")
 	d.excess = desc("moves_excess_total", "Starts that terms planned beyond the fewest possible, those in moves included.")
+	d.states = desc("worker_state_changes_total", "How often workers fell silent, were declared lost, or answered again.", "to")
 	d.calls = desc("calls_total", "Calls to workers, by result; a write in an apply counts as its own op.", "op", "result")
 	d.durations = desc("call_duration_seconds", "How long calls to workers took.", "op")
 
@@ -42,6 +44,8 @@ func newDescs(constLabels prometheus.Labels) descs {
 	d.stuck = desc("stuck_calls", "Calls to workers that outlived their deadline and have not returned.")
 	d.instances = desc("instances", "Instances of tasks in the last term, by state; the states overlap.", "state")
 	d.spread = desc("load_spread", "Difference between the most and the fewest tasks on workers that can get tasks, after the last term.")
+	d.highestLoad = desc("highest_load_ratio", "Highest weight of a worker's tasks by its level; 0 unless weights differ.")
+	d.outOfBand = desc("out_of_band_workers", "Workers whose weight is farther from their level than the band.")
 	d.deferred = desc("deferred_moves", "Moves that the last term left to later terms.")
 	d.movesHeld = desc("held_moves", "Moves for an even spread that wait, such as for a silent worker.")
 	d.evictionsHeld = desc("held_evictions", "Instances that stay where labels forbid it, because changed labels would evict too many at once.")
@@ -90,6 +94,9 @@ func (c *Collector) metrics() []prometheus.Metric {
 		counter(d.calls, n, call.op.String(), call.result)
 	}
 	counter(d.excess, c.excess)
+	for to, n := range c.states {
+		counter(d.states, n, to.String())
+	}
 	for phase, h := range c.phases {
 		out = append(out, h.metric(d.phases, phase))
 	}
@@ -126,6 +133,8 @@ func (d *descs) gauges(term *orchestrator.TermStats) []prometheus.Metric {
 	gauge(d.instances, float64(i.Duplicate), "duplicate")
 
 	gauge(d.spread, float64(term.Spread))
+	gauge(d.highestLoad, term.HighestLoad)
+	gauge(d.outOfBand, float64(term.OutOfBand))
 	gauge(d.deferred, float64(term.Deferred))
 	gauge(d.movesHeld, float64(term.MovesHeld))
 	gauge(d.evictionsHeld, float64(term.EvictionsHeld))

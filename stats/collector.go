@@ -28,6 +28,7 @@ type Collector struct {
 	calls     map[call]uint64
 	durations map[orchestrator.Op]histogram
 	excess    uint64
+	states    map[orchestrator.State]uint64 // changes of workers' states
 	last      orchestrator.TermStats
 	seen      bool // last is valid
 }
@@ -81,6 +82,7 @@ func NewCollector(opts ...Option) *Collector {
 		outcomes:  make(map[orchestrator.Outcome]uint64),
 		calls:     make(map[call]uint64),
 		durations: make(map[orchestrator.Op]histogram),
+		states:    map[orchestrator.State]uint64{orchestrator.Silent: 0, orchestrator.Lost: 0, orchestrator.Answering: 0},
 	}
 	// Create every series now, because rate() misses the first event of a series
 	// that appears with that event.
@@ -142,6 +144,9 @@ func (c *Collector) Observe(term orchestrator.TermStats) {
 	for outcome, n := range term.Outcomes {
 		c.outcomes[outcome] += uint64(n)
 	}
+	for to, n := range term.StateChanges {
+		c.states[to] += uint64(n)
+	}
 	c.excess += uint64(max(0, term.Adds-term.LowerBound))
 	c.addCalls(orchestrator.OpList, &term.List)
 	c.addCalls(orchestrator.OpAdd, &term.Add)
@@ -149,7 +154,7 @@ func (c *Collector) Observe(term orchestrator.TermStats) {
 	c.addCalls(orchestrator.OpApply, &term.Apply)
 
 	c.last, c.seen = term, result(&term) != "deposed"
-	c.last.Changes, c.last.Outcomes, c.last.Err = nil, nil, nil // counted above; do not retain them
+	c.last.Changes, c.last.Outcomes, c.last.StateChanges, c.last.Err = nil, nil, nil, nil // counted above; do not retain them
 }
 
 // Forget removes the gauges of the last term until the next term. Call it when leadership ends in a

@@ -37,12 +37,15 @@ func busy() orchestrator.TermStats {
 			{Op: orchestrator.Start, Reason: orchestrator.ReasonLost}:     6,
 			{Op: orchestrator.Move, Reason: orchestrator.ReasonRebalance}: 9,
 		},
+		StateChanges:  map[orchestrator.State]int{orchestrator.Silent: 2, orchestrator.Lost: 1, orchestrator.Answering: 3},
 		Deferred:      11,
 		MovesHeld:     17,
 		EvictionsHeld: 16,
 		Adds:          15,
 		LowerBound:    13,
 		Spread:        1,
+		HighestLoad:   1.25,
+		OutOfBand:     18,
 		List:          orchestrator.CallStats{Done: 10, Timeout: 2, Failed: 1},
 		Add: orchestrator.CallStats{
 			Done: 12, Rejected: 2, Deposed: 1,
@@ -112,6 +115,11 @@ orchestrator_change_outcomes_total{outcome="unknown"} 0
 # HELP orchestrator_moves_excess_total Starts that terms planned beyond the fewest possible, those in moves included.
 # TYPE orchestrator_moves_excess_total counter
 orchestrator_moves_excess_total 4
+# HELP orchestrator_worker_state_changes_total How often workers fell silent, were declared lost, or answered again.
+# TYPE orchestrator_worker_state_changes_total counter
+orchestrator_worker_state_changes_total{to="answering"} 6
+orchestrator_worker_state_changes_total{to="lost"} 2
+orchestrator_worker_state_changes_total{to="silent"} 4
 ` + calls(map[string]int{
 		"add deposed": 2, "add done": 24, "add rejected": 4, "apply done": 8, "list done": 20, "list failed": 2, "list timeout": 4,
 		"remove done": 16, "remove stopping": 2,
@@ -170,6 +178,12 @@ orchestrator_instances{state="wanted"} 60
 # HELP orchestrator_load_spread Difference between the most and the fewest tasks on workers that can get tasks, after the last term.
 # TYPE orchestrator_load_spread gauge
 orchestrator_load_spread 1
+# HELP orchestrator_highest_load_ratio Highest weight of a worker's tasks by its level; 0 unless weights differ.
+# TYPE orchestrator_highest_load_ratio gauge
+orchestrator_highest_load_ratio 1.25
+# HELP orchestrator_out_of_band_workers Workers whose weight is farther from their level than the band.
+# TYPE orchestrator_out_of_band_workers gauge
+orchestrator_out_of_band_workers 18
 # HELP orchestrator_deferred_moves Moves that the last term left to later terms.
 # TYPE orchestrator_deferred_moves gauge
 orchestrator_deferred_moves 11
@@ -225,12 +239,12 @@ func TestBeforeTheFirstTermCountersAreZeroAndGaugesAbsent(t *testing.T) {
 	require.Equal(t, 4, testutil.CollectAndCount(c, "orchestrator_call_duration_seconds"))
 	require.Equal(t, 1, testutil.CollectAndCount(c, "orchestrator_moves_excess_total"))
 	require.Equal(t, 6, testutil.CollectAndCount(c, "orchestrator_change_outcomes_total"))
-	require.Equal(t, 4+9+6+4*6+3+4+1, testutil.CollectAndCount(c))
+	require.Equal(t, 4+9+6+4*6+3+4+1+3, testutil.CollectAndCount(c))
 
 	before := testutil.CollectAndCount(c)
 	c.Observe(busy())
 	c.Observe(busy())
-	gauges := 3 + 8 + 12
+	gauges := 3 + 8 + 14
 	require.Equal(t, before+gauges, testutil.CollectAndCount(c), "a term added a series to a counter or a histogram")
 }
 

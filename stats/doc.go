@@ -18,6 +18,7 @@
 //	orchestrator_changes_total{op,reason}        counter    planned starts, stops and moves, by reason
 //	orchestrator_change_outcomes_total{outcome}  counter    their outcomes: done, failed, returned …
 //	orchestrator_moves_excess_total              counter    planned starts beyond the fewest possible
+//	orchestrator_worker_state_changes_total{to}  counter    how often workers became silent, lost, or answering again
 //	orchestrator_calls_total{op,result}          counter    calls to workers: list, add, remove, apply
 //	orchestrator_call_duration_seconds{op}       histogram  duration of these calls
 //
@@ -29,6 +30,9 @@
 //	orchestrator_stuck_calls                     gauge      calls that outlived their deadline
 //	orchestrator_instances{state}                gauge      see below
 //	orchestrator_load_spread                     gauge      most minus fewest tasks on workers that can get tasks
+//	orchestrator_highest_load_ratio              gauge      highest weight of a worker by its level, 0 unless
+//	                                                        weights differ
+//	orchestrator_out_of_band_workers             gauge      workers whose weight is out of the band around their level
 //	orchestrator_deferred_moves                  gauge      moves left to later terms
 //	orchestrator_held_moves                      gauge      moves for an even spread that wait: for a silent worker,
 //	                                                        a Hold, or weights that are not known yet

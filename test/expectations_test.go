@@ -335,6 +335,35 @@ func TestWithStats(t *testing.T) {
 	})
 }
 
+// The statistics of terms count the changes of workers' states.
+func TestWithStats_ChangesOfStates(t *testing.T) {
+	inBubble(t, given{workers: 4, running: 4, opts: options{orchestrator.WithGracePeriod(time.Minute)}}, func(t *testing.T, f *fleet) {
+		requireTotal := func(silent, answering, lost int) {
+			t.Helper()
+			total := make([]int, 3)
+			for _, s := range f.terms.all() {
+				for i, state := range []orchestrator.State{orchestrator.Silent, orchestrator.Answering, orchestrator.Lost} {
+					total[i] += s.StateChanges[state]
+				}
+			}
+			require.Equal(t, []int{silent, answering, lost}, total)
+		}
+		requireTotal(0, 0, 0) // new workers do not return
+		f.Cut("w4")
+		f.failingTerm()
+		requireTotal(1, 0, 0)
+		f.failingTerm()
+		f.heal() // its answer may come too late for the term
+		f.term()
+		requireTotal(1, 1, 0)
+		f.Cut("w4")
+		f.failingTerm()
+		time.Sleep(time.Minute)
+		f.failingTerm()
+		requireTotal(2, 1, 1)
+	})
+}
+
 // A term without changes logs nothing above Debug. Changes and failures are logged.
 func TestWithLogger(t *testing.T) {
 	inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {

@@ -466,6 +466,8 @@ func TestP20_PlansShowLoads(t *testing.T) {
 		for range 2 { // a plan that moves, and one that does not
 			f.term()
 			plan := f.LastPlan()
+			require.InDelta(t, 1, plan.Stats.HighestLoad, 0)
+			require.Zero(t, plan.Stats.OutOfBand)
 			for i, row := range plan.Workers {
 				sum := int64(0)
 				for _, task := range f.RunsOn(row.Name) {
@@ -478,6 +480,13 @@ func TestP20_PlansShowLoads(t *testing.T) {
 			}
 			require.Contains(t, plan.String(), "weight  level")
 		}
+		f.Hold(time.Now().Add(time.Hour), "deploy")
+		weights["t1"] += 60
+		require.NoError(t, f.UpdateWeights(weights))
+		f.term()
+		stats := f.LastPlan().Stats
+		require.InDelta(t, 240.0/210, stats.HighestLoad, 1e-9)
+		require.Equal(t, 2, stats.OutOfBand, "one of 240 and one of 180, for a level of 210")
 	})
 }
 

@@ -3,6 +3,7 @@ package term
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -73,6 +74,10 @@ type Decision struct {
 	// Loads holds, by worker, what it runs by weight after the plan, and its level; nil unless
 	// weights differ.
 	Loads []rebalance.Load
+	// HighestLoad is the highest weight of Loads by its level. OutOfBand counts those out of
+	// their band.
+	HighestLoad float64
+	OutOfBand   int
 }
 
 // Mark calls f with the number of every task that the decision refers to.
@@ -261,6 +266,13 @@ func (d *decider) translate(plan *rebalance.Plan) {
 		d.out.Loads = make([]rebalance.Load, len(d.fleet.Workers))
 		for at, load := range plan.Loads {
 			d.out.Loads[d.index[at]] = load
+			if load.Level > 0 {
+				weight, level := float64(load.Weight), float64(load.Level)
+				d.out.HighestLoad = max(d.out.HighestLoad, weight/level)
+				if math.Abs(weight-level) > level*float64(d.fleet.cfg.Band)/1e6 {
+					d.out.OutOfBand++
+				}
+			}
 		}
 	}
 	d.out.Changes = make([]Change, 0, len(plan.Changes))
