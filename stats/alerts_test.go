@@ -18,6 +18,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/internal/proctest"
 	"github.com/f8949c05/orchestrator/recruit"
+	"github.com/f8949c05/orchestrator/replica"
 	"github.com/f8949c05/orchestrator/stats"
 	"github.com/f8949c05/orchestrator/worker"
 )
@@ -41,6 +42,8 @@ func exported(t *testing.T) map[string]map[string][]string {
 	_, err = stats.RegisterWorker(registry, w)
 	require.NoError(t, err)
 	_, err = stats.RegisterManager(registry, refusing{})
+	require.NoError(t, err)
+	_, err = stats.RegisterReplica(registry, func() replica.Status { return replica.Status{} })
 	require.NoError(t, err)
 	r, err := recruit.New()
 	require.NoError(t, err)
