@@ -152,7 +152,8 @@ func TestAlerts(t *testing.T) {
 			}
 			require.Contains(t, []string{"critical", "warning"}, rule.Labels["severity"], rule.Alert)
 			require.NotEmpty(t, rule.Annotations["summary"], rule.Alert)
-			require.Equal(t, "docs/operating.md#"+strings.ToLower(rule.Alert), rule.Annotations["runbook"])
+			require.Len(t, rule.Annotations, 2)
+			require.Equal(t, "https://github.com/f8949c05/orchestrator/blob/main/docs/operating.md#"+strings.ToLower(rule.Alert), rule.Annotations["runbook_url"])
 		}
 	}
 	require.Greater(t, len(alerts), 10)
