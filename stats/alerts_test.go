@@ -1,6 +1,7 @@
 package stats_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"os"
@@ -164,13 +165,41 @@ func TestAlerts(t *testing.T) {
 	require.Equal(t, alerts, documented, "the runbook has the alerts in their order")
 }
 
-// Each alert fires in its situation, and ends, as alerts_test.yml says.
+// Each alert fires in its situation, and ends, as alerts_test.yml says. The file has for each
+// alert a time before its situation, one during it and one after it.
 func TestAlerts_FireAndEnd(t *testing.T) {
-	promtool := proctest.Program(t, "prometheus", "promtool")
-	_, err := os.ReadFile("../docs/alerts_test.yml") // or go test would not notice a change
+	text, err := os.ReadFile("../docs/alerts_test.yml")
 	require.NoError(t, err)
+	var file struct {
+		Tests []struct {
+			Checks []alertCheck `yaml:"alert_rule_test"`
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(text, &file))
+	complete := make(map[string]bool)
+	for _, test := range file.Tests {
+		slices.SortStableFunc(test.Checks, func(a, b alertCheck) int { return cmp.Compare(a.EvalTime, b.EvalTime) })
+		seen := make(map[string]string)
+		for _, c := range test.Checks {
+			seen[c.Alertname] += map[bool]string{true: "1", false: "0"}[len(c.ExpAlerts) > 0]
+			complete[c.Alertname] = complete[c.Alertname] || strings.Contains(seen[c.Alertname], "010")
+		}
+	}
+	alerts, err := os.ReadFile("../docs/alerts.yml")
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(alerts), -1) {
+		require.True(t, complete[m[1]], m[1])
+	}
+
+	promtool := proctest.Program(t, "prometheus", "promtool")
 	out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", "../docs/alerts_test.yml").CombinedOutput()
 	require.NoError(t, err, "%s", out)
+}
+
+type alertCheck struct {
+	Alertname string
+	EvalTime  time.Duration `yaml:"eval_time"`
+	ExpAlerts []any         `yaml:"exp_alerts"`
 }
 
 // Every panel of the board asks for metrics that exist, and the board shows every metric
