@@ -32,10 +32,7 @@ func (p *Planner) deal(from, to tier) {
 			if s.inUse = false; s.labels {
 				p.dealClasses(items[i:n])
 			} else {
-				p.dealer.workers = p.dealer.workers[:0]
-				for w := range s.workers {
-					p.dealer.workers = append(p.dealer.workers, int32(w))
-				}
+				p.dealer.list(s, s.ofHub)
 				p.dealTo(items[i:n])
 			}
 			s.rank(endless)
@@ -72,7 +69,7 @@ func (p *Planner) dealClasses(items []item) {
 			rest += l.part[c][i]
 			quota := min(int(rest>>l.unit), n-next)
 			rest &= 1<<l.unit - 1
-			d.workers = append(d.workers[:0], s.members(h)...)
+			d.list(s, s.members(h))
 			p.dealTo(items[next : next+quota])
 			next += quota
 		}
@@ -80,10 +77,15 @@ func (p *Planner) dealClasses(items []item) {
 	}
 }
 
+// list lists those of some workers that can gain.
+func (d *dealer) list(s *state, workers []int32) {
+	d.workers = append(d.workers[:0], workers...)
+	d.workers = slices.DeleteFunc(d.workers, func(w int32) bool { return s.workers[w].state != Open || !s.workers[w].hasRoom() })
+}
+
 // dealTo deals copies to the workers in d.workers, of which each takes every one that it does not run.
 func (p *Planner) dealTo(items []item) {
 	s, d := &p.state, &p.dealer
-	d.workers = slices.DeleteFunc(d.workers, func(w int32) bool { return s.workers[w].state != Open || s.workers[w].load >= s.workers[w].room })
 	n := len(d.workers)
 	if n == 0 || len(items) == 0 {
 		return

@@ -42,9 +42,15 @@ func (p *Planner) extremes(takes func(w int32) bool) (most, least int32) {
 	return most, least
 }
 
-// exchangeSurplus chooses other surplus copies to stop, where that makes the loads more even.
+// exchangeSurplus chooses other surplus copies to stop, where that makes the loads more even. It is spared if
+// what is missing fills all workers to the load of the fullest.
 func (p *Planner) exchangeSurplus() {
-	p.evenByPaths(func(w int32) bool { return p.state.workers[w].lost > 0 })
+	s, d := &p.state, &p.dealer
+	d.list(s, s.ofHub)
+	level := s.fillTo(d.workers, int64(p.missing()))
+	if slices.ContainsFunc(s.workers, func(at worker) bool { return at.takesPart() && int64(at.level()) > level*int64(at.share) }) {
+		p.evenByPaths(func(w int32) bool { return s.workers[w].lost > 0 })
+	}
 }
 
 // evenDirectly moves copies from the workers with the most to those with the least.

@@ -40,6 +40,7 @@ type search struct {
 	labels []label // by worker
 	found  []int32 // the workers with a label, in order
 	closed set     // the workers that the search leaves out
+	most   int     // how many workers can get a label
 	round  int32
 	open   [2][]int32 // by source: the workers without a label that have such copies
 	seen   [2][]seen  // by source and hub
@@ -62,6 +63,7 @@ type seen struct {
 func (f *search) begin(s *state) {
 	f.s, f.leaves, f.free = s, false, false
 	f.labels, f.found = sized(f.labels, len(s.workers)), f.found[:0]
+	f.most = 0
 	f.round++
 	for k := range f.open {
 		f.open[k] = f.open[k][:0]
@@ -74,6 +76,7 @@ func (f *search) begin(s *state) {
 		if !at.takesPart() || f.closed.has(int32(w)) {
 			continue
 		}
+		f.most++
 		if at.got > 0 {
 			f.open[freshOnes] = append(f.open[freshOnes], int32(w))
 		}
@@ -100,7 +103,7 @@ func (f *search) run(goal func(w int32) bool) (reached bool) {
 			w := f.found[i]
 			at := &f.s.workers[w]
 			reached = reached || goal != nil && f.labels[w].via != None && goal(w)
-			if at.isOver() {
+			if at.isOver() || len(f.found) == f.most {
 				continue
 			}
 			if at.lost > 0 {
