@@ -68,7 +68,7 @@ type ranks struct {
 	newest bool   // of equal takers the newest comes first
 	// onlyOver lets only workers give that have more copies than they may.
 	onlyOver bool
-	queue    [2][]int32 // memory of inOrder: of workers, and of hubs
+	queue    [2]heap // memory of inOrder: of workers, and of hubs
 }
 
 // rank puts the workers that may gain a copy in order, if that costs less than some limit.
@@ -221,43 +221,37 @@ func (h *heap) set(i int, w int32) {
 	h.index[w] = int32(i + 1)
 }
 
-// drop removes the top.
-func (h *heap) drop() {
-	last := len(h.items) - 1
-	h.index[h.items[0]] = 0
+// drop removes the top and returns it.
+func (h *heap) drop() int32 {
+	top, last := h.items[0], len(h.items)-1
+	h.index[top] = 0
 	if w := h.items[last]; last > 0 {
 		h.set(0, w)
 	}
 	if h.items = h.items[:last]; last > 0 {
 		h.down(0)
 	}
+	return top
 }
 
-// inOrder calls visit with the items from the top on, until it returns false. queue is memory.
-func (h *heap) inOrder(queue *[]int32) func(visit func(w int32) bool) {
+// inOrder calls visit with the items from the top on, until it returns false. q is memory: the items that
+// may come next.
+func (h *heap) inOrder(q *heap) func(visit func(w int32) bool) {
 	return func(visit func(w int32) bool) {
-		q := (*queue)[:0] // places in items that come next, in no order
-		if len(h.items) > 0 {
-			q = append(q, 0)
+		if len(h.items) == 0 || !visit(h.items[0]) {
+			return
 		}
-		for len(q) > 0 {
-			best := 0
-			for k, i := range q {
-				if h.places[h.items[i]].before(h.places[h.items[q[best]]]) {
-					best = k
-				}
+		*q = heap{q.items[:0], h.places, roomy(q.index, len(h.places))}
+		for w := h.items[0]; ; w = q.drop() {
+			first := min(2*int(h.index[w])-1, len(h.items)) // the items below w
+			for _, v := range h.items[first:min(first+2, len(h.items))] {
+				q.append(v)
+				q.fix(len(q.items) - 1)
 			}
-			i := q[best]
-			if !visit(h.items[i]) {
-				break
-			}
-			q[best] = q[len(q)-1]
-			q = q[:len(q)-1]
-			for c := 2*i + 1; c <= 2*i+2 && int(c) < len(h.items); c++ {
-				q = append(q, c)
+			if len(q.items) == 0 || !visit(q.items[0]) {
+				return
 			}
 		}
-		*queue = q
 	}
 }
 

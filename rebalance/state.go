@@ -85,6 +85,8 @@ type state struct {
 	left    []holder // of copies that have left, and may be back
 	held    []holder // the index: the copies that run of the tasks in indexed
 	indexed set
+	rows    set     // by row: the workers that run a task with many copies
+	rowOf   []int32 // by task: its row, plus one; not in use while there are no rows
 	trails  []trail // by task
 
 	open   int32 // workers that may gain
@@ -116,7 +118,7 @@ func (s *state) begin(pr *Problem) {
 		at += int32(len(list))
 	}
 	s.flags = sized(s.flags, int(at))
-	s.indexed = s.indexed[:0]
+	s.indexed, s.rows = s.indexed[:0], s.rows[:0]
 }
 
 // forget clears the trails of the last plan.
@@ -161,9 +163,11 @@ func (s *state) stampNext() {
 	}
 }
 
-// index lists the copies that run of some tasks, by task. It is one pass over what runs.
+// index lists the copies that run of some tasks, by task. It is one pass over what runs. A task with many
+// copies gets a row, which takes no more memory than they do.
 func (s *state) index(of set) {
-	s.indexed = append(s.indexed[:0], of...)
+	s.indexed, s.rows = append(s.indexed[:0], of...), s.rows[:0]
+	words := s.rowWords()
 	for w, list := range s.Running {
 		if s.States[w] == Frozen {
 			continue
@@ -173,8 +177,45 @@ func (s *state) index(of set) {
 			if at := first + int32(k); of.has(t) && s.flags[at]&(gone|repeated) == 0 {
 				s.held = append(s.held, holder{t, int32(w), at, s.trails[t].held})
 				s.trails[t].held = int32(len(s.held))
+				if s.tally != nil && int(s.copies(t)) >= 2*words {
+					s.addRow(t, words)
+				}
+				s.setRow(t, int32(w), 1)
 			}
 		}
+	}
+}
+
+func (s *state) rowWords() int { return (len(s.workers) + 63) / 64 }
+
+// addRow gives t a row, unless it has one.
+func (s *state) addRow(t int32, words int) {
+	if len(s.rows) == 0 {
+		s.rowOf = sized(s.rowOf, len(s.Want))
+	}
+	if s.rowOf[t] == 0 {
+		s.rows = append(s.rows, make(set, words)...)
+		s.rowOf[t] = int32(len(s.rows) / words)
+	}
+}
+
+// row returns the workers that run t, or nil if t has no row.
+func (s *state) row(t int32) set {
+	if len(s.rows) == 0 || s.rowOf[t] == 0 {
+		return nil
+	}
+	words := s.rowWords()
+	return s.rows[int(s.rowOf[t]-1)*words:][:words]
+}
+
+// setRow notes in its row that t runs on w, or that it does not any more.
+func (s *state) setRow(t, w, n int32) {
+	switch row := s.row(t); {
+	case row == nil:
+	case n > 0:
+		row.add(w)
+	default:
+		row.remove(w)
 	}
 }
 
@@ -292,6 +333,7 @@ func (s *state) count(t, w, n int32) {
 	if s.zoned {
 		s.inZone[int(t)*s.zones+int(s.zone(w))] += n
 	}
+	s.setRow(t, w, n)
 	if s.marked == w {
 		s.marks[t] = s.stamp * uint32(max(n, 0))
 	}
@@ -306,6 +348,9 @@ func (s *state) runs(t, w int32) bool {
 	if len(s.indexed) == 0 || !s.indexed.has(t) {
 		s.mark(w)
 		return s.marks[t] == s.stamp
+	}
+	if row := s.row(t); row != nil {
+		return row.has(w)
 	}
 	for h := range s.holders(t) {
 		if h.worker == w {
