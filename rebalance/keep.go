@@ -48,7 +48,6 @@ type keeping struct {
 func (k *keeping) run(s *state, sc *scan) {
 	k.items, k.trimmed, k.crowded = k.items[:0], false, false
 	s.multi = !sc.single || sc.repeats
-	s.prepare()
 	k.aim(s, sc)
 	s.pin()
 	leaving := s.findLeaving()
@@ -64,6 +63,7 @@ func (k *keeping) run(s *state, sc *scan) {
 		k.lookUpItems(s)
 	}
 	if many || k.trimmed || k.crowded {
+		s.prepare()
 		s.index(k.looked)
 	}
 	if k.trimmed {

@@ -106,13 +106,14 @@ func (l *levels) pour(c int, weight int64) (moved bool) {
 // weighing evens the loads by weight (P17 to P19). That is no flow, so the result is not always the
 // best one. It is one that no single move or swap betters.
 type weighing struct {
-	levels levels
-	sums   []int64 // by class: the weight of its copies
-	giant  []int32 // by worker: the giant that is to run there, or None
-	fixed  set     // the workers whose load cannot come to its level
-	giants []giant
-	hold   []Pair // of giants and the workers that run them, by task
-	heavy  set    // the tasks of giants
+	levels   levels
+	heaviest int64   // a copy of a wanted task
+	sums     []int64 // by class: the weight of its copies
+	giant    []int32 // by worker: the giant that is to run there, or None
+	fixed    set     // the workers whose load cannot come to its level
+	giants   []giant
+	hold     []Pair // of giants and the workers that run them, by task
+	heavy    set    // the tasks of giants
 
 	high, low []int64     // by worker: the loads between which it is in half of its band
 	awake     set         // the workers that are, or have been, out of band
@@ -133,19 +134,24 @@ type giant struct {
 
 // run finds whether weights differ, and the loads by weight.
 func (g *weighing) run(s *state) {
-	if s.Weight == nil || !weightsDiffer(s.Weight, s.Want) {
+	heaviest, wanted, least, copies := Weight{}, Weight{}, Weight{math.MaxUint32}, int64(1)
+	for t, w := range s.Weight {
+		n := s.Want[t]
+		heaviest.code = max(heaviest.code, w.code)
+		copies += int64(min(n, int32(len(s.workers))))
+		if n > 0 {
+			wanted.code, least.code = max(wanted.code, w.code), min(least.code, w.code)
+		}
+	}
+	if least.code >= wanted.code { // all weights are alike (P21)
 		return
 	}
 	g.memory = [2][]int64{sized(g.memory[0], len(s.workers)), sized(g.memory[1], len(s.workers))}
 	s.weights, s.weight, s.level = s.Weight, g.memory[0], g.memory[1]
-	heaviest, copies := Weight{}, int64(1)
-	for t, w := range s.Weight {
-		heaviest.code = max(heaviest.code, w.code)
-		copies += int64(min(s.Want[t], int32(len(s.workers))))
-	}
 	copies = max(copies, int64(len(s.flags)))
 	// As many bits as leave room for the sum of all, so that levels are hardly rounded.
 	s.bits = min(16, 58-bits.Len64(uint64(heaviest.Int64()))-bits.Len64(uint64(copies)))
+	g.heaviest = s.inUnits(wanted)
 	for w, list := range s.Running {
 		at := &s.workers[w]
 		if int(at.load) == len(list) && s.bits >= 0 {
@@ -161,11 +167,13 @@ func (g *weighing) run(s *state) {
 }
 
 // weightOf returns the weight of a copy in units.
-func (s *state) weightOf(t int32) int64 {
+func (s *state) weightOf(t int32) int64 { return s.inUnits(s.weights[t]) }
+
+func (s *state) inUnits(w Weight) int64 {
 	if s.bits < 0 {
-		return max(1, s.weights[t].Int64()>>-s.bits)
+		return max(1, w.Int64()>>-s.bits)
 	}
-	return s.weights[t].Int64() << s.bits
+	return w.Int64() << s.bits
 }
 
 // sumWeights is not inlined, like meet.
@@ -183,20 +191,14 @@ func sumWeights(list []int32, weight []Weight) (sum int64) {
 func (g *weighing) findLevels(s *state) {
 	l := &g.levels
 	g.sumUp(s)
-	heaviest := int64(0)
-	for t, n := range s.Want {
-		if n > 0 {
-			heaviest = max(heaviest, s.weightOf(int32(t)))
-		}
-	}
 	g.giant, g.fixed = roomy(g.giant, len(s.workers)), g.fixed.emptied(len(s.workers))
 	for w := range s.workers {
 		g.giant[w] = None
 	}
 	mayRun := func(class, hub int) bool { return !s.labels || s.kindAdmits(s.hubs[hub].kind, int32(class)) }
 	l.solve(g.sums, math.MaxInt, mayRun)
-	g.setAside(s, heaviest, mayRun)
-	for g.fix(s, heaviest) {
+	g.setAside(s, mayRun)
+	for g.fix(s) {
 		l.solve(g.sums, math.MaxInt, mayRun)
 	}
 	for w := range s.workers {
@@ -243,7 +245,7 @@ func (g *weighing) count(s *state, t, hub int32, n int64) {
 }
 
 // fix takes workers out whose load cannot come to their level. It reports whether there were some.
-func (g *weighing) fix(s *state, heaviest int64) (some bool) {
+func (g *weighing) fix(s *state) (some bool) {
 	l, queue := &g.levels, g.queue[:0]
 	for w := range s.workers {
 		at, w := &s.workers[w], int32(w)
@@ -251,8 +253,8 @@ func (g *weighing) fix(s *state, heaviest int64) (some bool) {
 			continue
 		}
 		level, stays := l.of(at.hub, int64(at.share)), int64(0)
-		if at.state == Open && at.room < unlimited && compareProducts(int64(at.room), heaviest, level, 1) < 0 {
-			most := int64(at.room) * heaviest
+		if at.state == Open && at.room < unlimited && compareProducts(int64(at.room), g.heaviest, level, 1) < 0 {
+			most := int64(at.room) * g.heaviest
 			for c, hubs := range l.hubs {
 				if i, found := slices.BinarySearch(hubs, at.hub); found {
 					part := scaled(l.part[c][i], int64(at.share), l.share[at.hub]) >> l.unit
@@ -306,11 +308,11 @@ func (l *levels) lowest() (least int64) {
 
 // setAside gives the tasks that are heavier than any level that they could have a part in a worker each,
 // the heaviest first. That lowers the levels of the others, so there may be more.
-func (g *weighing) setAside(s *state, heaviest int64, mayRun func(class, hub int) bool) {
+func (g *weighing) setAside(s *state, mayRun func(class, hub int) bool) {
 	l, above := &g.levels, int64(math.MaxInt64)
 	g.giants, g.hold = g.giants[:0], g.hold[:0]
 	for i, some := 0, true; some; {
-		if lowest := l.lowest() >> l.unit; heaviest > lowest && lowest < above {
+		if lowest := l.lowest() >> l.unit; g.heaviest > lowest && lowest < above {
 			g.listGiants(s, lowest/2, above)
 			above = lowest / 2
 		}
@@ -360,14 +362,23 @@ func (g *weighing) listGiants(s *state, above, most int64) {
 			g.heavy.add(int32(t))
 		}
 	}
+	add := func(t, w int32) {
+		g.hold = append(g.hold, Pair{t, w})
+		g.giants = append(g.giants, giant{s.weightOf(t), t})
+	}
 	for w := range s.workers {
-		if !s.workers[w].takesPart() {
+		at := &s.workers[w]
+		if !at.takesPart() {
 			continue
 		}
-		for t, c := range s.copiesOn(int32(w)) {
-			if g.heavy.has(t) && s.isThere(int32(w), c) && (c < 0 || s.flags[c]&leaving == 0) {
-				g.hold = append(g.hold, Pair{t, int32(w)})
-				g.giants = append(g.giants, giant{s.weightOf(t), t})
+		for k, t := range s.Running[w] { // every steady plan comes here
+			if g.heavy.has(t) && s.flags[at.first+int32(k)] == 0 {
+				add(t, int32(w))
+			}
+		}
+		for i := at.fresh; i > 0; i = s.fresh[i-1].nextOn {
+			if t := s.fresh[i-1].task; g.heavy.has(t) {
+				add(t, int32(w))
 			}
 		}
 	}

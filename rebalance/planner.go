@@ -78,6 +78,7 @@ func (p *Planner) solve(pr *Problem, moves int) error {
 	p.limit, p.started, p.deferred, p.gaveUp, s.onlyOver = moves, 0, false, s.taken, false
 	proven := true
 	if p.isUnfinished() {
+		s.prepare()
 		limit := endless
 		if len(p.keeping.items) == 0 && s.weights == nil { // only those can take that have much less than others
 			if most, _ := p.extremes(nil); most != None {
@@ -120,6 +121,7 @@ func (p *Planner) isUnfinished() bool {
 	if p.state.weights == nil {
 		return p.isUneven()
 	}
+	p.state.prepare() // for levels
 	p.weighing.findLevels(&p.state)
 	return p.weighing.findBands(&p.state) || slices.ContainsFunc(p.state.workers, func(w worker) bool { return w.takesPart() && w.isOver() })
 }

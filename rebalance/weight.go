@@ -52,22 +52,6 @@ func (w Weight) String() string { return fmt.Sprint(w.Int64()) }
 // GoString returns the call that makes the weight.
 func (w Weight) GoString() string { return "rebalance.RoundWeight(" + w.String() + ")" }
 
-// weightsDiffer reports whether two expected tasks differ in weight. If not, weights have
-// no effect (P21).
-func weightsDiffer(weight []Weight, want []int32) bool {
-	first := None // the first expected task
-	for t, w := range weight {
-		switch {
-		case want[t] == 0:
-		case first == None:
-			first = int32(t)
-		case w != weight[first]:
-			return true
-		}
-	}
-	return false
-}
-
 // compareProducts compares a*b with c*d. No factor is negative.
 func compareProducts(a, b, c, d int64) int {
 	high, low := bits.Mul64(uint64(a), uint64(b))
