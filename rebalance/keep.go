@@ -47,7 +47,7 @@ type keeping struct {
 // run decides which copies stay, and lists those that need a place.
 func (k *keeping) run(s *state, sc *scan) {
 	k.items, k.trimmed, k.crowded = k.items[:0], false, false
-	s.multi = !sc.single || sc.repeats
+	s.multi = sc.most > 1 || sc.surplus || sc.repeats
 	k.aim(s, sc)
 	s.pin()
 	leaving := s.findLeaving()

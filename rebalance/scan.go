@@ -19,6 +19,7 @@ type scan struct {
 	frozen   []int32 // by task: copies on frozen workers; nil if no worker is frozen
 	memory   []int32 // of frozen
 	least    int32   // the lowest number of copies wanted
+	most     int32   // the highest one
 }
 
 // tally is what the scan counts of a task.
@@ -32,16 +33,16 @@ func (s *state) copies(t int32) int32 { return s.Want[t] - s.tally[t].lack }
 
 // run counts copies and loads.
 func (sc *scan) run(s *state) error {
-	wanted, most := len(s.Want), int32(1)
-	if sc.least = 1; !areOne(s.Want) {
-		wanted, sc.least, most = span(s.Want)
+	wanted := len(s.Want)
+	if sc.least, sc.most = 1, 1; !areOne(s.Want) {
+		wanted, sc.least, sc.most = span(s.Want)
 	}
 	if sc.least < 0 {
 		t := slices.IndexFunc(s.Want, func(n int32) bool { return n < 0 })
 		return invalid("Want[%d] is %d", t, s.Want[t])
 	}
 	sc.frozen, sc.surplus, sc.repeats, sc.complete = nil, false, false, false
-	sc.single = most <= 1 && len(s.barred) == 0 && s.Pinned == nil && !s.zoned &&
+	sc.single = sc.most <= 1 && len(s.barred) == 0 && s.Pinned == nil && !s.zoned &&
 		!slices.ContainsFunc(s.States, func(st State) bool { return st != Open })
 	if sc.single {
 		return sc.runSingle(s)
@@ -159,9 +160,10 @@ func meetClasses(met, again set, list, class []int32, held *uint64) (int, uint64
 // runAgain finds repeated names and unexpected copies. It is a second pass over the lists.
 func (sc *scan) runAgain(s *state) error {
 	s.roomForMarks()
+	m := &s.marks[0]
 	for w, list := range s.Running {
 		at := &s.workers[w]
-		s.stampNext()
+		m.forget()
 		for k, t := range list {
 			if int(t) >= len(s.Want) {
 				return outOfRange(w, k, t, len(s.Want))
@@ -171,14 +173,14 @@ func (sc *scan) runAgain(s *state) error {
 			}
 			f := &s.flags[at.first+int32(k)]
 			switch {
-			case s.marks[t] == s.stamp:
+			case m.stamps[t] == m.stamp:
 				*f = repeated | gone
 				at.load--
 			case s.Want[t] == 0:
 				*f = gone
 				at.load--
 			}
-			s.marks[t] = s.stamp
+			m.stamps[t] = m.stamp
 		}
 	}
 	return nil

@@ -74,6 +74,13 @@ func (w *worker) hasRoom() bool {
 	return w.load < w.room && (w.state == Open || w.state == Quarantined && w.lost > 0)
 }
 
+// marks are the tasks of a worker, if it is known: those with the stamp.
+type marks struct {
+	worker int32
+	stamp  uint32
+	stamps []uint32 // by task
+}
+
 type state struct {
 	Problem
 	gate
@@ -93,9 +100,8 @@ type state struct {
 	added  int   // fresh copies on all workers
 	taken  int   // how often a copy was taken
 	multi  bool  // a task may have several copies, so a worker may run what another one gives
-	marks  []uint32
-	stamp  uint32
-	marked int32 // the worker whose tasks are marked
+	marks  [2]marks // of the two workers that were asked about last
+	latest int      // which of them was the last one
 
 	tally   []tally  // by task, unless the scan was the single one
 	weights []Weight // by task, if they differ
@@ -107,7 +113,8 @@ type state struct {
 // begin prepares the state for a problem.
 func (s *state) begin(pr *Problem) {
 	s.forget()
-	s.Problem, s.marked, s.weights, s.tally, s.inUse, s.added, s.open = *pr, None, nil, nil, false, 0, 0
+	s.Problem, s.weights, s.tally, s.inUse, s.added, s.open = *pr, nil, nil, false, 0, 0
+	s.marks[0].worker, s.marks[1].worker = None, None
 	s.workers = sized(s.workers, len(s.States))
 	at := int32(0)
 	for w, list := range s.Running {
@@ -150,16 +157,18 @@ func (s *state) prepare() {
 }
 
 func (s *state) roomForMarks() {
-	if len(s.marks) < len(s.Want) {
-		s.marks, s.stamp = make([]uint32, len(s.Want)), 0
+	for i := range s.marks {
+		if m := &s.marks[i]; len(m.stamps) < len(s.Want) {
+			m.stamps, m.stamp = make([]uint32, len(s.Want)), 0
+		}
 	}
 }
 
-// stampNext forgets all marks.
-func (s *state) stampNext() {
-	if s.stamp++; s.stamp == 0 {
-		clear(s.marks)
-		s.stamp = 1
+// forget removes all marks.
+func (m *marks) forget() {
+	if m.stamp++; m.stamp == 0 {
+		clear(m.stamps)
+		m.stamp = 1
 	}
 }
 
@@ -334,8 +343,10 @@ func (s *state) count(t, w, n int32) {
 		s.inZone[int(t)*s.zones+int(s.zone(w))] += n
 	}
 	s.setRow(t, w, n)
-	if s.marked == w {
-		s.marks[t] = s.stamp * uint32(max(n, 0))
+	for i := range s.marks {
+		if m := &s.marks[i]; m.worker == w {
+			m.stamps[t] = m.stamp * uint32(max(n, 0))
+		}
 	}
 	s.update(w)
 }
@@ -346,8 +357,8 @@ func (s *state) runs(t, w int32) bool {
 		return false // the only copy is on the worker that gives it
 	}
 	if len(s.indexed) == 0 || !s.indexed.has(t) {
-		s.mark(w)
-		return s.marks[t] == s.stamp
+		m := s.mark(w)
+		return m.stamps[t] == m.stamp
 	}
 	if row := s.row(t); row != nil {
 		return row.has(w)
@@ -382,22 +393,21 @@ func (s *state) copiesOn(w int32) iter.Seq2[int32, ref] {
 	}
 }
 
-// mark marks the tasks of w.
-func (s *state) mark(w int32) {
-	if s.marked == w {
-		return
+// mark returns the tasks of w. Two workers that exchange copies are asked about in turn.
+func (s *state) mark(w int32) *marks {
+	if s.marks[s.latest].worker != w {
+		s.latest = 1 - s.latest
 	}
-	s.stampNext()
-	s.marked = w
-	at := &s.workers[w]
-	for k, t := range s.Running[w] {
-		if s.flags[at.first+int32(k)]&gone == 0 {
-			s.marks[t] = s.stamp
-		}
+	m := &s.marks[s.latest]
+	if m.worker == w {
+		return m
 	}
-	for i := at.fresh; i > 0; i = s.fresh[i-1].nextOn {
-		s.marks[s.fresh[i-1].task] = s.stamp
+	m.forget()
+	m.worker = w
+	for t := range s.copiesOn(w) {
+		m.stamps[t] = m.stamp
 	}
+	return m
 }
 
 // find returns the copy of t on w, or noRef.
