@@ -50,7 +50,7 @@ func (k *keeping) run(s *state, sc *scan) {
 	s.multi = sc.most > 1 || sc.surplus || sc.repeats
 	k.aim(s, sc)
 	s.pin()
-	leaving := s.findLeaving()
+	work := s.findLeaving()
 	k.looked = k.looked.emptied(len(s.Want))
 	k.findSurplus(s, sc)
 	if s.zoned {
@@ -58,8 +58,11 @@ func (k *keeping) run(s *state, sc *scan) {
 	}
 	k.listMissing(s, sc)
 	k.missing = len(k.items)
-	many := s.multi && 4*(len(k.items)+leaving) > len(s.workers)
-	if many { // one pass is faster than the list of a worker for each item
+	for _, x := range k.items {
+		work += s.work(x.task)
+	}
+	many := s.multi && work > len(s.workers)
+	if many { // one pass is faster than the lists of some workers for each item
 		k.lookUpItems(s)
 	}
 	if many || k.trimmed || k.crowded {
@@ -122,8 +125,8 @@ func (s *state) pin() {
 }
 
 // findLeaving marks the copies that must leave their workers, but for those of full zones, and
-// counts them.
-func (s *state) findLeaving() (n int) {
+// returns how much work they are.
+func (s *state) findLeaving() (work int) {
 	for w := range s.workers {
 		at := &s.workers[w]
 		drains := at.state == Draining
@@ -134,12 +137,15 @@ func (s *state) findLeaving() (n int) {
 			if c := at.first + int32(k); s.flags[c] == 0 && (drains || !s.admitsClass(t, at.hub)) {
 				s.flags[c] |= leaving
 				at.leaving++
-				n++
+				work += s.work(t)
 			}
 		}
 	}
-	return n
+	return work
 }
+
+// work is about how many workers are asked whether they run t until one takes a copy, times four.
+func (s *state) work(t int32) int { return 4 + int(s.Want[t])/8 }
 
 // findSurplus finds the tasks with too many copies.
 func (k *keeping) findSurplus(s *state, sc *scan) {
@@ -175,10 +181,7 @@ func (k *keeping) findCrowded(s *state) {
 // trim stops surplus copies: first those that must leave, then those in the fullest zones, then
 // those on the workers with the most. The search may still exchange them, for nothing.
 func (k *keeping) trim(s *state) {
-	for t := range int32(len(s.Want)) {
-		if !k.looked.has(t) {
-			continue
-		}
+	for t := range k.looked.members {
 		n := -k.target[t]
 		for range s.holders(t) {
 			n++
@@ -244,10 +247,7 @@ func (s *state) stopRank(h *holder) int {
 
 // evictFromZones marks copies of the tasks of which a zone has too many.
 func (k *keeping) evictFromZones(s *state) {
-	for t := range int32(len(s.Want)) {
-		if !k.looked.has(t) {
-			continue
-		}
+	for t := range k.looked.members {
 		for z := range int32(s.zones) {
 			over := s.inZone[int(t)*s.zones+int(z)] - s.most[t]
 			if over <= 0 {
@@ -349,10 +349,8 @@ func (k *keeping) findWidths(s *state) {
 		if at.state != Open {
 			continue
 		}
-		for i, word := range s.admitted(s.hubs[at.hub].kind) {
-			for ; word != 0; word &= word - 1 {
-				k.widths[i*64+bits.TrailingZeros64(word)]++
-			}
+		for class := range s.admitted(s.hubs[at.hub].kind).members {
+			k.widths[class]++
 		}
 	}
 }

@@ -9,8 +9,7 @@ import "slices"
 func (p *Planner) place(from, to tier) {
 	s := &p.state
 	p.deal(from, to)
-	p.stuck = p.stuck[:0]
-	failed := None // the last task of which a missing copy had no place
+	p.stuck, p.failed = p.stuck[:0], p.failed.emptied(len(s.Want))
 	for i := range p.keeping.items {
 		x := &p.keeping.items[i]
 		if x.tier < from || x.tier > to || !p.needsPlace(x) {
@@ -18,19 +17,26 @@ func (p *Planner) place(from, to tier) {
 		}
 		switch {
 		case s.relaxed && p.mustLeaveZone(x): // a full zone is no reason to leave another one
-		case x.from == None && x.task == failed:
+		case p.failed.has(x.task):
 		case x.from != None && !p.mayMove(1) && s.leastFor(x) != None:
 			p.deferred = true
 			continue
 		case p.placeDirectly(x):
 			continue
-		case x.from == None:
-			failed = x.task
+		default:
+			p.fail(x)
 		}
 		p.stuck = append(p.stuck, int32(i))
 	}
 	if len(p.stuck) > 0 {
 		p.placeByPaths()
+	}
+}
+
+// fail notes that no worker can take a copy of the task of x. What is left out may depend on where a copy runs.
+func (p *Planner) fail(x *item) {
+	if s := &p.state; x.from == None || !s.zoned && s.States[x.from] == Draining {
+		p.failed.add(x.task)
 	}
 }
 
@@ -115,7 +121,7 @@ func (s *state) leastOf(x *item, h int32) int32 {
 // placeByPaths places the items that no worker can simply take: a worker takes the copy and hands
 // another one on, and so forth, until one has room. In each tier the cheapest paths come first.
 func (p *Planner) placeByPaths() {
-	p.search.done = false
+	p.search.done, p.failed = false, p.failed.emptied(len(p.state.Want))
 	for i := 0; i < len(p.stuck); {
 		n := i
 		for n < len(p.stuck) && p.keeping.items[p.stuck[n]].tier == p.keeping.items[p.stuck[i]].tier {
@@ -125,7 +131,7 @@ func (p *Planner) placeByPaths() {
 			failed := None
 			for _, k := range p.stuck[i:n] {
 				x := &p.keeping.items[k]
-				if p.needsPlace(x) && (x.from != None || x.task != failed) && !p.placeByPath(x, most) && x.from == None {
+				if p.needsPlace(x) && !p.failed.has(x.task) && (x.from != None || x.task != failed) && !p.placeByPath(x, most) && x.from == None {
 					failed = x.task
 				}
 			}
@@ -138,7 +144,11 @@ func (p *Planner) placeByPaths() {
 // placeByPath places an item by a path with at most so many starts.
 func (p *Planner) placeByPath(x *item, most int32) bool {
 	s, f := &p.state, &p.search
-	if s.relaxed && p.mustLeaveZone(x) || !s.hasTaker(x) {
+	if s.relaxed && p.mustLeaveZone(x) {
+		return false
+	}
+	if !s.hasTaker(x) {
+		p.fail(x)
 		return false
 	}
 	// A copy that leaves makes room where it was: full workers may hand on in a circle.

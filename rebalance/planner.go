@@ -18,6 +18,7 @@ type Planner struct {
 	plan     Plan
 
 	stuck    []int32 // of the items, those that no worker can simply take
+	failed   set     // the tasks that no worker can take
 	limit    int     // how many copies may move, or NoLimit
 	started  int     // missing copies that have a place
 	gaveUp   int     // state.taken when copies were last let stay

@@ -25,6 +25,17 @@ func (s set) lacks() (n int) {
 	return n
 }
 
+// members calls visit with each number, until it returns false.
+func (s set) members(visit func(i int32) bool) {
+	for k, word := range s {
+		for ; word != 0; word &= word - 1 {
+			if !visit(int32(k*64 + bits.TrailingZeros64(word))) {
+				return
+			}
+		}
+	}
+}
+
 // meets reports whether two sets for as many numbers have a common member.
 func (s set) meets(o set) bool {
 	for k, word := range s {

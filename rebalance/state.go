@@ -172,11 +172,17 @@ func (m *marks) forget() {
 	}
 }
 
-// index lists the copies that run of some tasks, by task. It is one pass over what runs. A task with many
-// copies gets a row, which takes no more memory than they do.
+// index lists the copies that run of some tasks, by task. It is one pass over what runs. A task of which many
+// copies run or are wanted gets a row, which takes no more memory than they do.
 func (s *state) index(of set) {
 	s.indexed, s.rows = append(s.indexed[:0], of...), s.rows[:0]
-	words := s.rowWords()
+	if words := s.rowWords(); s.tally != nil {
+		for t := range of.members {
+			if int(max(s.copies(t), min(s.Want[t], s.open))) >= max(1, 2*words) {
+				s.addRow(t, words)
+			}
+		}
+	}
 	for w, list := range s.Running {
 		if s.States[w] == Frozen {
 			continue
@@ -186,9 +192,6 @@ func (s *state) index(of set) {
 			if at := first + int32(k); of.has(t) && s.flags[at]&(gone|repeated) == 0 {
 				s.held = append(s.held, holder{t, int32(w), at, s.trails[t].held})
 				s.trails[t].held = int32(len(s.held))
-				if s.tally != nil && int(s.copies(t)) >= 2*words {
-					s.addRow(t, words)
-				}
 				s.setRow(t, int32(w), 1)
 			}
 		}
@@ -197,15 +200,13 @@ func (s *state) index(of set) {
 
 func (s *state) rowWords() int { return (len(s.workers) + 63) / 64 }
 
-// addRow gives t a row, unless it has one.
+// addRow gives t a row.
 func (s *state) addRow(t int32, words int) {
 	if len(s.rows) == 0 {
 		s.rowOf = sized(s.rowOf, len(s.Want))
 	}
-	if s.rowOf[t] == 0 {
-		s.rows = append(s.rows, make(set, words)...)
-		s.rowOf[t] = int32(len(s.rows) / words)
-	}
+	s.rows = append(s.rows, make(set, words)...)
+	s.rowOf[t] = int32(len(s.rows) / words)
 }
 
 // row returns the workers that run t, or nil if t has no row.
