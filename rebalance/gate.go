@@ -24,22 +24,28 @@ type gate struct {
 	relaxed bool            // default caps do not count
 	caps    caps
 
-	hubs   []hub
-	ofHub  []int32 // the workers by hub
-	hubAt  []int32 // by hub: where its workers begin in ofHub
-	hubOf  map[hub]int32
-	barred []uint64 // forbidden pairs, in order
+	hubs    []hub
+	ofKind  []int32 // by kind: its latest hub, plus one
+	allHubs []int32
+	fewHubs []int32 // memory of hubsFor
+	ofHub   []int32 // the workers by hub
+	hubAt   []int32 // by hub: where its workers begin in ofHub
+	hubOf   map[hub]int32
+	barred  []uint64 // forbidden pairs, in order
 }
 
 // hub is what workers have in common. By weight they have the share in common too.
-type hub struct{ kind, zone, share int32 }
+type hub struct {
+	kind, zone, share int32
+	next              int32 // the next one of the kind, plus one
+}
 
 // unlimited is a cap that never binds.
 const unlimited = math.MaxInt32
 
 // bind reads the rules of the problem.
 func (s *state) bind() {
-	s.zoned, s.relaxed = false, false
+	s.zoned, s.relaxed, s.largest = false, false, 1
 	s.numberZones()
 	s.bindLabels()
 	equal := !slices.ContainsFunc(s.Share, func(n int32) bool { return n != s.Share[0] })
@@ -51,6 +57,7 @@ func (s *state) bind() {
 		}
 		if !equal {
 			at.share = s.Share[w]
+			s.largest = max(s.largest, at.share)
 		}
 	}
 	if s.zones > 1 || s.MaxPerZone != nil {
@@ -124,6 +131,9 @@ func (s *state) bindHubs() {
 		s.hubOf = make(map[hub]int32)
 	}
 	clear(s.hubOf)
+	if s.labels {
+		s.ofKind = sized(s.ofKind, len(s.kinds)/max(1, s.words))
+	}
 	for w := range s.workers {
 		h := hub{}
 		if s.labels && s.Kind != nil {
@@ -138,7 +148,11 @@ func (s *state) bindHubs() {
 		i, known := s.hubOf[h]
 		if !known {
 			i = int32(len(s.hubs))
-			s.hubOf[h], s.hubs = i, append(s.hubs, h)
+			s.hubOf[h] = i
+			if s.labels {
+				h.next, s.ofKind[h.kind] = s.ofKind[h.kind], i+1
+			}
+			s.hubs = append(s.hubs, h)
 		}
 		s.workers[w].hub = i
 	}
@@ -151,14 +165,32 @@ func (s *state) listHubs() {
 	for w := range s.workers {
 		s.hubAt[s.workers[w].hub+2]++
 	}
+	s.allHubs = s.allHubs[:0]
 	for h := range s.hubs {
 		s.hubAt[h+1] += s.hubAt[h]
+		s.allHubs = append(s.allHubs, int32(h))
 	}
 	for w := range s.workers {
 		at := &s.hubAt[s.workers[w].hub+1]
 		s.ofHub[*at] = int32(w)
 		*at++
 	}
+}
+
+// hubsFor returns the hubs whose labels admit t, if they are few, or all hubs. The memory is used again.
+func (s *state) hubsFor(t int32) (hubs []int32, few bool) {
+	if !s.labels || s.May[s.class(t)] == nil || 4*len(s.May[s.class(t)]) > len(s.hubs) {
+		return s.allHubs, false
+	}
+	s.fewHubs = s.fewHubs[:0]
+	for _, k := range s.May[s.class(t)] {
+		if int(k) < len(s.ofKind) {
+			for h := s.ofKind[k]; h > 0; h = s.hubs[h-1].next {
+				s.fewHubs = append(s.fewHubs, h-1)
+			}
+		}
+	}
+	return s.fewHubs, true
 }
 
 // members returns the workers of a hub.

@@ -80,24 +80,54 @@ func (p *Planner) assign(x *item, w int32) {
 // one with the least when it has the item.
 func (s *state) leastFor(x *item) int32 {
 	best := None
+	if hubs, few := s.hubsFor(x.task); few {
+		for _, h := range hubs {
+			if s.mayHaveLess(h, best, x) {
+				best = s.lessOf(x, h, best)
+			}
+		}
+		return best
+	}
 	for h := range s.hubsInOrder {
-		takers := &s.takers[h]
-		if best != None && s.weights == nil && !takers.top().before(takers.places[best]) {
+		if !s.mayHaveLess(h, best, x) {
 			break
 		}
-		w := s.leastOf(x, h)
-		switch {
-		case w == None:
-		case best == None:
-			best = w
-		case s.weights != nil:
-			n := s.weightOf(x.task)
-			if compareProducts(s.weight[w]+n, int64(s.workers[best].share), s.weight[best]+n, int64(s.workers[w].share)) < 0 {
-				best = w
-			}
-		case takers.places[w].before(takers.places[best]):
-			best = w
+		best = s.lessOf(x, h, best)
+	}
+	return best
+}
+
+// mayHaveLess reports whether a worker of a hub has room, and may have less than best. If not, no worker of the hubs
+// after it in the order does.
+func (s *state) mayHaveLess(h, best int32, x *item) bool {
+	takers := &s.takers[h]
+	switch {
+	case len(takers.items) == 0 || !s.workers[takers.items[0]].hasRoom():
+		return false
+	case best == None:
+		return true
+	case s.weights == nil:
+		return takers.top().before(takers.places[best])
+	}
+	n := s.weightOf(x.task)
+	return compareProducts(s.weight[takers.items[0]]+n, int64(s.workers[best].share), s.weight[best]+n, int64(s.largest)) < 0
+}
+
+// lessOf returns the worker of a hub with the least that can gain the item, if that is less than best, or best.
+func (s *state) lessOf(x *item, h, best int32) int32 {
+	w := s.leastOf(x, h)
+	if w == None || best == None {
+		return max(w, best)
+	}
+	if s.weights == nil {
+		if s.takers[h].places[w].before(s.takers[h].places[best]) {
+			return w
 		}
+		return best
+	}
+	n := s.weightOf(x.task)
+	if compareProducts(s.weight[w]+n, int64(s.workers[best].share), s.weight[best]+n, int64(s.workers[w].share)) < 0 {
+		return w
 	}
 	return best
 }
@@ -212,14 +242,12 @@ func (p *Planner) takerOf(x *item) int32 {
 
 // hasTaker reports whether some worker could take the item if it had room.
 func (s *state) hasTaker(x *item) bool {
-	for h := range int32(len(s.hubs)) {
-		if s.admits(x.task, h, x.from) && slices.ContainsFunc(s.members(h), func(w int32) bool {
+	hubs, _ := s.hubsFor(x.task)
+	return slices.ContainsFunc(hubs, func(h int32) bool {
+		return s.admits(x.task, h, x.from) && slices.ContainsFunc(s.members(h), func(w int32) bool {
 			return s.workers[w].state == Open && !s.workers[w].isOver() && s.fits(x.task, w)
-		}) {
-			return true
-		}
-	}
-	return false
+		})
+	})
 }
 
 // giveUp lets the copies stay that have no other place.

@@ -96,12 +96,13 @@ type state struct {
 	rowOf   []int32 // by task: its row, plus one; not in use while there are no rows
 	trails  []trail // by task
 
-	open   int32 // workers that may gain
-	added  int   // fresh copies on all workers
-	taken  int   // how often a copy was taken
-	multi  bool  // a task may have several copies, so a worker may run what another one gives
-	marks  [2]marks // of the two workers that were asked about last
-	latest int      // which of them was the last one
+	open    int32    // workers that may gain
+	largest int32    // the largest share
+	added   int      // fresh copies on all workers
+	taken   int      // how often a copy was taken
+	multi   bool     // a task may have several copies, so a worker may run what another one gives
+	marks   [2]marks // of the two workers that were asked about last
+	latest  int      // which of them was the last one
 
 	tally   []tally  // by task, unless the scan was the single one
 	weights []Weight // by task, if they differ
