@@ -9,7 +9,8 @@ import "slices"
 func (p *Planner) place(from, to tier) {
 	s := &p.state
 	p.deal(from, to)
-	p.stuck, p.failed = p.stuck[:0], p.failed.emptied(len(s.Want))
+	p.stuck = p.stuck[:0]
+	p.forgetFailed()
 	for i := range p.keeping.items {
 		x := &p.keeping.items[i]
 		if x.tier < from || x.tier > to || !p.needsPlace(x) {
@@ -17,7 +18,7 @@ func (p *Planner) place(from, to tier) {
 		}
 		switch {
 		case s.relaxed && p.mustLeaveZone(x): // a full zone is no reason to leave another one
-		case p.failed.has(x.task):
+		case p.hasFailed(x):
 		case x.from != None && !p.mayMove(1) && s.leastFor(x) != None:
 			p.deferred = true
 			continue
@@ -33,12 +34,36 @@ func (p *Planner) place(from, to tier) {
 	}
 }
 
-// fail notes that no worker can take a copy of the task of x. What is left out may depend on where a copy runs.
+// forgetFailed forgets which items no worker can take.
+func (p *Planner) forgetFailed() {
+	n := len(p.state.Want)
+	if p.state.zoned {
+		n *= p.state.zones
+	}
+	p.failed = p.failed.emptied(n)
+}
+
+// failure returns what is alike for all items of a task that no worker can take: a zone is less full for its own.
+func (p *Planner) failure(x *item) int32 {
+	s := &p.state
+	switch {
+	case !s.zoned:
+		return x.task
+	case x.from == None:
+		return x.task * int32(s.zones)
+	}
+	return x.task*int32(s.zones) + s.zone(x.from)
+}
+
+// fail notes that no worker can take an item. A copy on a worker that does not drain may make room there.
 func (p *Planner) fail(x *item) {
-	if s := &p.state; x.from == None || !s.zoned && s.States[x.from] == Draining {
-		p.failed.add(x.task)
+	if x.from == None || p.state.States[x.from] == Draining {
+		p.failed.add(p.failure(x))
 	}
 }
+
+// hasFailed reports whether no worker can take an item, as far as that is known.
+func (p *Planner) hasFailed(x *item) bool { return p.failed.has(p.failure(x)) }
 
 // needsPlace reports whether the item is still without a place.
 func (p *Planner) needsPlace(x *item) bool {
@@ -151,7 +176,8 @@ func (s *state) leastOf(x *item, h int32) int32 {
 // placeByPaths places the items that no worker can simply take: a worker takes the copy and hands
 // another one on, and so forth, until one has room. In each tier the cheapest paths come first.
 func (p *Planner) placeByPaths() {
-	p.search.done, p.failed = false, p.failed.emptied(len(p.state.Want))
+	p.search.done = false
+	p.forgetFailed()
 	for i := 0; i < len(p.stuck); {
 		n := i
 		for n < len(p.stuck) && p.keeping.items[p.stuck[n]].tier == p.keeping.items[p.stuck[i]].tier {
@@ -161,7 +187,7 @@ func (p *Planner) placeByPaths() {
 			failed := None
 			for _, k := range p.stuck[i:n] {
 				x := &p.keeping.items[k]
-				if p.needsPlace(x) && !p.failed.has(x.task) && (x.from != None || x.task != failed) && !p.placeByPath(x, most) && x.from == None {
+				if p.needsPlace(x) && !p.hasFailed(x) && (x.from != None || x.task != failed) && !p.placeByPath(x, most) && x.from == None {
 					failed = x.task
 				}
 			}
