@@ -141,7 +141,7 @@ func (p *Planner) listUnplaced() {
 // listStaying adds the copies that stay on draining workers, and those that a rule would evict. A
 // default cap evicts nothing that has no other place.
 func (p *Planner) listStaying(list []Unplaced) []Unplaced {
-	s := &p.state
+	s, reasons := &p.state, map[int32]UnplacedReason(nil) // by task
 	for w := range s.workers {
 		at := &s.workers[w]
 		drains := at.state == Draining
@@ -153,7 +153,15 @@ func (p *Planner) listStaying(list []Unplaced) []Unplaced {
 			case drains && s.flags[c] == pinned:
 				list = append(list, Unplaced{Task: t, Copies: 1, Worker: int32(w), Reason: CopyPinned})
 			case s.stays(c) && (drains || !s.admitsClass(t, at.hub) || s.capRule(t) != 0 && s.isCrowded(t, s.zone(int32(w)))):
-				list = append(list, Unplaced{Task: t, Copies: 1, Worker: int32(w), Reason: p.why(t)})
+				reason, known := reasons[t]
+				if !known {
+					if reasons == nil {
+						reasons = make(map[int32]UnplacedReason)
+					}
+					reason = p.why(t)
+					reasons[t] = reason
+				}
+				list = append(list, Unplaced{Task: t, Copies: 1, Worker: int32(w), Reason: reason})
 			}
 		}
 	}

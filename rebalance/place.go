@@ -162,12 +162,21 @@ func (s *state) leastOf(x *item, h int32) int32 {
 	if !s.admits(x.task, h, x.from) {
 		return None
 	}
-	for w := range s.takers[h].inOrder(&s.queue[0]) {
-		if !s.workers[w].hasRoom() {
-			break
-		}
-		if s.fits(x.task, w) {
+	takers, tries := &s.takers[h], 64
+	for w := range takers.inOrder(&s.queue[0]) {
+		switch tries--; {
+		case !s.workers[w].hasRoom():
+			return None
+		case s.fits(x.task, w):
 			return w
+		case tries == 0: // most run the task: to look at all is faster than the order
+			best := None
+			for _, w := range takers.items {
+				if (best == None || takers.places[w].before(takers.places[best])) && s.workers[w].hasRoom() && s.fits(x.task, w) {
+					best = w
+				}
+			}
+			return best
 		}
 	}
 	return None
