@@ -303,8 +303,8 @@ func (p *Planner) exchange(w int32, others []int32, gives bool) bool {
 		list, most := p.list(u), min(s.weight[u]-g.low[u], g.high[v]-s.weight[v])
 		at, _ := slices.BinarySearchFunc(list, most, func(x weighed, n int64) int { return cmp.Compare(n, x.weight) })
 		p.choose(&best, choice{u: u, v: v, y: weighed{copy: noRef}}, list, at)
-		if len(list) > 0 {
-			heaviest = max(heaviest, list[0].weight)
+		if i := slices.IndexFunc(list, func(x weighed) bool { return x.task != g.giant[u] }); i >= 0 {
+			heaviest = max(heaviest, list[i].weight)
 		}
 	}
 	if best.u == None || !best.isIn && g.outNow(s, w) <= heaviest { // else no swap brings both into band
