@@ -258,14 +258,14 @@ func (p *Planner) gain(v int32) bool {
 		return true
 	case p.areFew():
 		most *= 2
-	case !s.labels:
+	case !s.labels && !s.zoned:
 		return false
 	}
 	above := func(w int32) int64 { return s.weight[w] - s.level[w] }
-	g.partners = g.partners[:0] // those with the most may all be of other pools
+	g.partners = g.partners[:0] // those with the most may all be of other pools or zones
 	for u := range s.workers {
 		u := int32(u)
-		if !s.workers[u].takesPart() || !suits(u) {
+		if !s.workers[u].takesPart() || !suits(u) || s.zoned && s.zone(u) != s.zone(v) {
 			continue
 		}
 		at, _ := slices.BinarySearchFunc(g.partners, above(u), func(w int32, n int64) int { return cmp.Compare(n, above(w)) })

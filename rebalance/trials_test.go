@@ -376,3 +376,15 @@ func TestP17_HighLimitsOfHeavyTasks(t *testing.T) {
 		require.Equal(t, 4, r.loads[0], "MaxTasks %d: %v", most, r.plan.Loads)
 	}
 }
+
+// The workers of the other zones have the most, and can hand over nothing.
+func TestP17_AWorkerThatJoinsAZoneGetsItsShare(t *testing.T) {
+	pr := holds(slices.Repeat([]int32{3}, 10_000), make([][]int32, 300))
+	zonesOf(3)(pr)
+	weightsOf("uniform")(pr)
+	var p rebalance.Planner
+	live(t, &p, pr)
+	live(t, &p, joined(pr, 1))
+	loads := byWeight(pr)
+	require.Greater(t, loads[300]*100, 95*slices.Min(loads[:300]))
+}
