@@ -105,16 +105,16 @@ func (p *Planner) assign(x *item, w int32) {
 // one with the least when it has the item.
 func (s *state) leastFor(x *item) int32 {
 	best := None
-	if hubs, few := s.hubsFor(x.task); few {
-		for _, h := range hubs {
-			if s.mayHaveLess(h, best, x) {
+	if hubs, few := s.hubsFor(x.task); few || s.weights != nil && s.largest > 1 {
+		for _, h := range hubs { // by weight and share they are in no order
+			if s.mayHaveLess(h, best, x, s.hubs[h].share) {
 				best = s.lessOf(x, h, best)
 			}
 		}
 		return best
 	}
 	for h := range s.hubsInOrder {
-		if !s.mayHaveLess(h, best, x) {
+		if !s.mayHaveLess(h, best, x, s.largest) {
 			break
 		}
 		best = s.lessOf(x, h, best)
@@ -122,9 +122,9 @@ func (s *state) leastFor(x *item) int32 {
 	return best
 }
 
-// mayHaveLess reports whether a worker of a hub has room, and may have less than best. If not, no worker of the hubs
-// after it in the order does.
-func (s *state) mayHaveLess(h, best int32, x *item) bool {
+// mayHaveLess reports whether a worker of a hub has room, and may have less than best if its share is no larger than
+// some. If not, no worker of the hubs after it in the order does.
+func (s *state) mayHaveLess(h, best int32, x *item, share int32) bool {
 	takers := &s.takers[h]
 	switch {
 	case len(takers.items) == 0 || !s.workers[takers.items[0]].hasRoom():
@@ -135,7 +135,7 @@ func (s *state) mayHaveLess(h, best int32, x *item) bool {
 		return takers.top().before(takers.places[best])
 	}
 	n := s.weightOf(x.task)
-	return compareProducts(s.weight[takers.items[0]]+n, int64(s.workers[best].share), s.weight[best]+n, int64(s.largest)) < 0
+	return compareProducts(s.weight[takers.items[0]]+n, int64(s.workers[best].share), s.weight[best]+n, int64(share)) < 0
 }
 
 // lessOf returns the worker of a hub with the least that can gain the item, if that is less than best, or best.

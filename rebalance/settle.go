@@ -238,6 +238,10 @@ func (p *Planner) giveToSome(u int32, most int) bool {
 			}
 		}
 	}
+	if above := func(w int32) int64 { return s.weight[w] - s.level[w] }; len(g.partners) > 8*partners {
+		slices.SortFunc(g.partners, func(a, b int32) int { return cmp.Or(cmp.Compare(above(a), above(b)), int(a-b)) })
+		g.partners = g.partners[:8*partners]
+	}
 	return p.exchange(u, g.partners, true)
 }
 
