@@ -54,7 +54,7 @@ func (p *Planner) dealClasses(items []item) {
 			l.base[at.hub] += int64(at.level())
 		}
 	}
-	if !l.solve(d.sums, 8*len(items), func(class, hub int) bool { return s.kindAdmits(s.hubs[hub].kind, int32(class)) }) {
+	if !l.solve(s, d.sums, 8*len(items)) {
 		return // of few copies for many hubs each goes to the best worker
 	}
 	for len(items) > 0 {

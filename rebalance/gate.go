@@ -27,7 +27,7 @@ type gate struct {
 	hubs    []hub
 	ofKind  []int32 // by kind: its latest hub, plus one
 	allHubs []int32
-	fewHubs []int32 // memory of hubsFor
+	fewHubs []int32 // memory of hubsOf
 	ofHub   []int32 // the workers by hub
 	hubAt   []int32 // by hub: where its workers begin in ofHub
 	hubOf   map[hub]int32
@@ -177,13 +177,13 @@ func (s *state) listHubs() {
 	}
 }
 
-// hubsFor returns the hubs whose labels admit t, if they are few, or all hubs. The memory is used again.
-func (s *state) hubsFor(t int32) (hubs []int32, few bool) {
-	if !s.labels || s.May[s.class(t)] == nil || 4*len(s.May[s.class(t)]) > len(s.hubs) {
+// hubsOf returns the hubs whose labels admit a class, if they are few, or all hubs. The memory is used again.
+func (s *state) hubsOf(class int32) (hubs []int32, few bool) {
+	if !s.labels || s.May[class] == nil || 4*len(s.May[class]) > len(s.hubs) {
 		return s.allHubs, false
 	}
 	s.fewHubs = s.fewHubs[:0]
-	for _, k := range s.May[s.class(t)] {
+	for _, k := range s.May[class] {
 		if int(k) < len(s.ofKind) {
 			for h := s.ofKind[k]; h > 0; h = s.hubs[h-1].next {
 				s.fewHubs = append(s.fewHubs, h-1)

@@ -248,7 +248,7 @@ func (m *improver) toReturn(t, from int32, h hop, saved int32) int32 {
 // toAny follows the arcs of a copy of t, which is on some worker or on None, to all workers.
 func (m *improver) toAny(t, from int32, h hop, saved int32) int32 {
 	s, u := m.s, h.from
-	hubs, _ := s.hubsFor(t)
+	hubs, _ := s.hubsOf(s.class(t))
 	for _, hub := range hubs {
 		if m.hubSaved[hub] >= saved || !s.admits(t, hub, from) {
 			continue

@@ -23,16 +23,20 @@ type levels struct {
 
 // solve finds the loads. weight is by class. It gives up if the classes have more hubs in all than most,
 // and then returns false.
-func (l *levels) solve(weight []int64, most int, mayRun func(class, hub int) bool) bool {
+func (l *levels) solve(s *state, weight []int64, most int) bool {
 	total, pairs := int64(1), 1
 	l.hubs, l.part = slices.Grow(l.hubs[:0], len(weight))[:len(weight)], slices.Grow(l.part[:0], len(weight))[:len(weight)]
 	for c, w := range weight {
 		total += w
 		l.hubs[c] = l.hubs[c][:0]
-		for h, share := range l.share {
-			if w > 0 && share > 0 && mayRun(c, h) {
-				l.hubs[c] = append(l.hubs[c], int32(h))
+		hubs, few := s.hubsOf(int32(c))
+		for _, h := range hubs {
+			if w > 0 && l.share[h] > 0 && (!s.labels || s.kindAdmits(s.hubs[h].kind, int32(c))) {
+				l.hubs[c] = append(l.hubs[c], h)
 			}
+		}
+		if few {
+			slices.Sort(l.hubs[c])
 		}
 		l.part[c] = sized(l.part[c], len(l.hubs[c]))
 		if pairs += len(l.hubs[c]); pairs > most {
@@ -195,11 +199,10 @@ func (g *weighing) findLevels(s *state) {
 	for w := range s.workers {
 		g.giant[w] = None
 	}
-	mayRun := func(class, hub int) bool { return !s.labels || s.kindAdmits(s.hubs[hub].kind, int32(class)) }
-	l.solve(g.sums, math.MaxInt, mayRun)
-	g.setAside(s, mayRun)
+	l.solve(s, g.sums, math.MaxInt)
+	g.setAside(s)
 	for g.fix(s) {
-		l.solve(g.sums, math.MaxInt, mayRun)
+		l.solve(s, g.sums, math.MaxInt)
 	}
 	for w := range s.workers {
 		at := &s.workers[w]
@@ -308,7 +311,7 @@ func (l *levels) lowest() (least int64) {
 
 // setAside gives the tasks that are heavier than any level that they could have a part in a worker each,
 // the heaviest first. That lowers the levels of the others, so there may be more.
-func (g *weighing) setAside(s *state, mayRun func(class, hub int) bool) {
+func (g *weighing) setAside(s *state) {
 	l, above := &g.levels, int64(math.MaxInt64)
 	g.giants, g.hold = g.giants[:0], g.hold[:0]
 	for i, some := 0, true; some; {
@@ -332,7 +335,7 @@ func (g *weighing) setAside(s *state, mayRun func(class, hub int) bool) {
 			some = true
 		}
 		if some {
-			l.solve(g.sums, math.MaxInt, mayRun)
+			l.solve(s, g.sums, math.MaxInt)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func (p *Planner) assign(x *item, w int32) {
 // one with the least when it has the item.
 func (s *state) leastFor(x *item) int32 {
 	best := None
-	if hubs, few := s.hubsFor(x.task); few || s.weights != nil && s.largest > 1 {
+	if hubs, few := s.hubsOf(s.class(x.task)); few || s.weights != nil && s.largest > 1 {
 		for _, h := range hubs { // by weight and share they are in no order
 			if s.mayHaveLess(h, best, x, s.hubs[h].share) {
 				best = s.lessOf(x, h, best)
@@ -277,7 +277,7 @@ func (p *Planner) takerOf(x *item) int32 {
 
 // hasTaker reports whether some worker could take the item if it had room.
 func (s *state) hasTaker(x *item) bool {
-	hubs, _ := s.hubsFor(x.task)
+	hubs, _ := s.hubsOf(s.class(x.task))
 	return slices.ContainsFunc(hubs, func(h int32) bool {
 		return s.admits(x.task, h, x.from) && slices.ContainsFunc(s.members(h), func(w int32) bool {
 			return s.workers[w].state == Open && !s.workers[w].isOver() && s.fits(x.task, w)
