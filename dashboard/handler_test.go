@@ -240,7 +240,7 @@ func TestLists(t *testing.T) {
 		}
 		require.Equal(t, []string{"w2", "w3", "w1", "w4"}, names(""))
 		require.Equal(t, []string{"w1", "w2", "w3", "w4"}, names("sort=name"))
-		require.Equal(t, []string{"w1", "w4", "w2", "w3"}, names("sort=tasks"))
+		require.Equal(t, []string{"w4", "w1", "w2", "w3"}, names("sort=tasks"))
 		require.Equal(t, []string{"w3"}, names("state=draining"))
 		require.Equal(t, []string{"w4"}, names("q=4"))
 		a := get[api.Workers](t, f.dashboard, "/api/v1/workers?limit=1")

@@ -64,7 +64,12 @@ func (p *Planner) explain() {
 	p.over = sized(p.over, len(s.workers)) // by worker: by how much it was above its limit
 	for w := range s.workers {
 		at := &s.workers[w]
-		p.over[w] = at.load + at.lost - at.got - at.room
+		p.over[w] = at.load - at.got - at.room
+	}
+	for _, c := range p.plan.Changes {
+		if c.From != None {
+			p.over[c.From]++
+		}
 	}
 	for i := range p.plan.Changes {
 		c := &p.plan.Changes[i]
@@ -96,7 +101,7 @@ func (s *state) isCrowded(t, zone int32) bool { return s.inZone[int(t)*s.zones+i
 func (s *state) wasCrowded(t, zone int32) bool {
 	n := s.inZone[int(t)*s.zones+int(zone)]
 	for i := s.trails[t].left; i > 0; i = s.left[i-1].next {
-		if h := &s.left[i-1]; s.flags[h.copy]&gone != 0 && s.zone(h.worker) == zone {
+		if h := &s.left[i-1]; s.flags[h.copy]&paired != 0 && s.zone(h.worker) == zone {
 			n++
 		}
 	}

@@ -20,6 +20,7 @@ type improver struct {
 
 	started  [2]set // by tier: the tasks of missing copies that have a place
 	unplaced []item // missing copies that have none, one of a task: they may take such a place
+	cut      bool   // there are more
 	evicts   bool   // then copies may leave that stay although they must leave
 
 	hubSaved []int32  // by hub: what walks to all its workers save at least
@@ -60,7 +61,7 @@ func (p *Planner) improve() bool {
 			w, clean = (w+1)%workers, clean+1
 		}
 	}
-	return m.steps >= 0 && !failed
+	return m.steps >= 0 && !failed && !m.cut
 }
 
 // isCertain reports whether no cycle saves a start, because no worker has both lost and gained copies,
@@ -87,20 +88,22 @@ func (p *Planner) isCertain() bool {
 // listUnplaced lists which missing copies have a place, and some that have none only because workers are full.
 func (m *improver) listUnplaced(p *Planner) {
 	const most = 256
+	m.cut = false
 	if m.unplaced = m.unplaced[:0]; p.missing() == 0 || m.s.MaxTasks == nil {
 		return
 	}
 	for of := range m.started {
 		m.started[of] = m.started[of].emptied(len(m.s.Want))
 	}
-	last, looked := None, 0
+	last := None
 	for _, x := range p.keeping.items {
 		switch {
-		case x.from != None || x.copy == noRef && (x.task == last || looked == most):
+		case x.from != None || x.copy == noRef && (x.task == last || m.cut):
 		case x.copy == placed:
 			m.started[x.tier].add(x.task)
 		default:
-			if last, looked = x.task, looked+1; m.s.hasTaker(&x) {
+			if last = x.task; m.s.hasTaker(&x) {
+				m.cut = len(m.unplaced) == most
 				m.unplaced = append(m.unplaced, x)
 			}
 		}
@@ -359,12 +362,18 @@ func (s *state) leaveAll(hops []hop) bool {
 	return false
 }
 
-// exchangeItems notes that a missing copy of a task has its place no more, and one of another task has it.
+// exchangeItems notes that the last missing copy of a task that has a place gives it to the first one of another
+// task that has none.
 func (p *Planner) exchangeItems(from, to int32) {
-	items := p.keeping.items
-	is := slices.IndexFunc(items, func(x item) bool { return x.from == None && x.task == to && x.copy == noRef })
-	was := slices.IndexFunc(items, func(x item) bool {
-		return x.from == None && x.task == from && x.copy == placed && x.tier == items[is].tier
-	})
-	items[is].copy, items[was].copy = placed, noRef
+	items, gives, takes := p.keeping.items, 0, None
+	for i, x := range items {
+		switch {
+		case x.from != None:
+		case x.task == from && x.copy == placed:
+			gives = i
+		case x.task == to && x.copy == noRef && takes == None:
+			takes = int32(i)
+		}
+	}
+	items[gives].copy, items[takes].copy = noRef, placed
 }

@@ -224,7 +224,7 @@ func (s *state) stopsSooner(a, b *holder) bool {
 // stopping returns what one copy less saves. One that must leave counts as well.
 func (s *state) stopping(h *holder) cost {
 	at := &s.workers[h.worker]
-	if s.flags[h.copy]&leaving != 0 {
+	if s.flags[h.copy]&leaving != 0 && !at.isOver() {
 		return cost{2*int64(at.load) - 1, int64(at.share)}
 	}
 	return s.removing(h.worker)

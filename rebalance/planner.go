@@ -41,7 +41,7 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 	p.still = false
 	err := p.solve(pr, NoLimit)
 	whole := p.plan
-	if err == nil && pr.Still && slices.ContainsFunc(whole.Changes, func(c Change) bool { return c.Reason == Rebalance }) {
+	if err == nil && pr.Still && whole.Moves > 0 {
 		p.still = true
 		err = p.solve(pr, NoLimit)
 		p.plan.Held = max(0, whole.Moves-p.plan.Moves)
@@ -95,19 +95,19 @@ func (p *Planner) solve(pr *Problem, moves int) error {
 		p.placeMissing()
 		p.move()
 		proven = s.weights == nil && p.improve()
+		if p.still {
+			p.returnHome()
+		}
 		if p.keeping.evicts && s.taken != p.gaveUp && p.takeUp() {
 			if !p.still && !p.deferred {
 				p.even()
 			}
 			proven = s.weights == nil && p.improve()
 		}
-		if p.still {
-			p.returnHome()
-		}
 	}
 	p.diff()
 	p.listUnplaced()
-	p.bound(proven)
+	p.bound(proven && (s.staying == 0 || !s.labels && !s.zoned && s.MaxTasks == nil))
 	if s.weights != nil {
 		p.report()
 	}

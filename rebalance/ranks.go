@@ -120,7 +120,7 @@ func (s *state) takes(w int32) place {
 	at := &s.workers[w]
 	tie := mix(w, at.load)
 	if s.newest {
-		tie = -uint32(s.Joined[w])
+		tie = ^uint32(s.Joined[w])
 	}
 	switch {
 	case s.weights == nil && at.hasRoom():

@@ -435,6 +435,9 @@ func (s *state) inWeights(units int64) int64 {
 // report lists the loads.
 func (p *Planner) report() {
 	s, g := &p.state, &p.weighing
+	if p.still || p.deferred { // no step has found the levels
+		g.findLevels(s)
+	}
 	g.loads = sized(g.loads, len(s.workers))
 	for w := range g.loads {
 		g.loads[w] = Load{Weight: s.inWeights(s.weight[w]), Level: s.inWeights(s.level[w])}

@@ -100,6 +100,7 @@ type state struct {
 	largest int32    // the largest share
 	added   int      // fresh copies on all workers
 	taken   int      // how often a copy was taken
+	staying int      // copies that must leave and have no other place
 	multi   bool     // a task may have several copies, so a worker may run what another one gives
 	marks   [2]marks // of the two workers that were asked about last
 	latest  int      // which of them was the last one
@@ -114,7 +115,7 @@ type state struct {
 // begin prepares the state for a problem.
 func (s *state) begin(pr *Problem) {
 	s.forget()
-	s.Problem, s.weights, s.tally, s.inUse, s.added, s.open = *pr, nil, nil, false, 0, 0
+	s.Problem, s.weights, s.tally, s.inUse, s.added, s.open, s.staying = *pr, nil, nil, false, 0, 0, 0
 	s.marks[0].worker, s.marks[1].worker = None, None
 	s.workers = sized(s.workers, len(s.States))
 	at := int32(0)
@@ -447,12 +448,14 @@ func (s *state) mustLeave(w int32, r ref) {
 // stay lets a copy stay that must leave and has no other place. leave takes that back.
 func (s *state) stay(w int32, r ref) {
 	s.flags[r] |= pinned
+	s.staying++
 	s.workers[w].leaving--
 	s.update(w)
 }
 
 func (s *state) leave(w int32, r ref) {
 	s.flags[r] &^= pinned
+	s.staying--
 	s.workers[w].leaving++
 	s.update(w)
 }
