@@ -117,7 +117,7 @@ func (p *Planner) handOver() {
 			if int64(u.level()) <= (mean+1)*int64(u.share) {
 				continue
 			}
-			if c, _ := s.pick(p.sources[next], v); c != noRef {
+			if c, _ := s.pick(p.sources[next], v, false); c != noRef {
 				s.put(s.take(p.sources[next], c), v)
 				n--
 				idle = 0
@@ -174,7 +174,7 @@ func (s *state) giveTo(u, hub int32, gain cost) bool {
 		if tries--; tries < 0 || !s.workers[w].hasRoom() || !s.adding(w).less(gain) {
 			return false
 		}
-		c, blocked := s.pick(u, w)
+		c, blocked := s.pick(u, w, false)
 		if c != noRef {
 			s.put(s.take(u, c), w)
 			return true

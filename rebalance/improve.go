@@ -132,9 +132,6 @@ func (m *improver) search(w int32) int32 {
 			return at
 		}
 	}
-	for _, u := range m.queue {
-		m.queued.remove(u)
-	}
 	return None
 }
 
@@ -161,9 +158,6 @@ func (m *improver) reach(v, saved int32, h hop) int32 {
 func (m *improver) follow(u int32) int32 {
 	s, saved := m.s, m.saved[u]
 	at := &s.workers[u]
-	if !at.takesPart() {
-		return None
-	}
 	for i := at.fresh; i > 0; i = s.fresh[i-1].nextOn {
 		t, c := s.fresh[i-1].task, ^(i - 1)
 		m.steps--
@@ -301,9 +295,6 @@ func (m *improver) shift(u, saved int32) int32 {
 	for _, x := range m.byCost[i:] {
 		if x.compare(c) != 0 {
 			break
-		}
-		if x.worker == u {
-			continue
 		}
 		if v := m.reach(x.worker, saved, hop{from: u, to: x.worker, copy: noRef}); v != None {
 			return v

@@ -16,15 +16,18 @@ func (p *Planner) place(from, to tier) {
 		if x.tier < from || x.tier > to || !p.needsPlace(x) {
 			continue
 		}
+		w, tried := None, false
+		if (!s.relaxed || !p.mustLeaveZone(x)) && !p.hasFailed(x) { // a full zone is no reason to leave another one
+			w, tried = s.leastFor(x), true
+		}
 		switch {
-		case s.relaxed && p.mustLeaveZone(x): // a full zone is no reason to leave another one
-		case p.hasFailed(x):
-		case x.from != None && !p.mayMove(1) && s.leastFor(x) != None:
+		case w != None && x.from != None && !p.mayMove(1):
 			p.deferred = true
 			continue
-		case p.placeDirectly(x):
+		case w != None:
+			p.assign(x, w)
 			continue
-		default:
+		case tried:
 			p.fail(x)
 		}
 		p.stuck = append(p.stuck, int32(i))
@@ -77,17 +80,6 @@ func (p *Planner) needsPlace(x *item) bool {
 func (p *Planner) mustLeaveZone(x *item) bool {
 	s := &p.state
 	return x.from != None && s.States[x.from] != Draining && s.admitsClass(x.task, s.workers[x.from].hub)
-}
-
-// placeDirectly gives the item to the worker with the least that can gain it.
-func (p *Planner) placeDirectly(x *item) bool {
-	s := &p.state
-	w := s.leastFor(x)
-	if w == None {
-		return false
-	}
-	p.assign(x, w)
-	return true
 }
 
 // assign puts the item on w.

@@ -217,24 +217,15 @@ func (s *state) arc(u, w int32, from source, leaves bool) (c ref, blocked bool) 
 	return noRef, blocked
 }
 
-// pick returns a copy that u can give to w, a fresh one if there is one, or noRef.
-func (s *state) pick(u, w int32) (c ref, blocked bool) {
-	if s.workers[u].got > 0 {
-		if c, _ := s.arc(u, w, freshOnes, false); c != noRef {
-			return c, false
+// pick returns a copy that u can give to w, a fresh one if there is one, or noRef. If free is set, the copy must be
+// fresh.
+func (s *state) pick(u, w int32, free bool) (c ref, blocked bool) {
+	if free || s.workers[u].got > 0 {
+		if c, blocked = s.arc(u, w, freshOnes, false); free || c != noRef {
+			return c, blocked
 		}
 	}
 	return s.arc(u, w, running, false)
-}
-
-// pick returns a copy that may be part of a path from u to w, or noRef.
-func (f *search) pick(u, w int32) ref {
-	if f.free {
-		c, _ := f.s.arc(u, w, freshOnes, false)
-		return c
-	}
-	c, _ := f.s.pick(u, w)
-	return c
 }
 
 // path returns the hops from w to its root.
@@ -283,7 +274,7 @@ func (f *search) route(u int32, gain cost) []hop {
 				h.to = f.another(h, gain)
 			}
 			if h.to != None && (!s.isThere(w, h.copy) || !s.can(s.taskOf(w, h.copy), h.to, w)) {
-				h.copy = f.pick(w, h.to)
+				h.copy, _ = s.pick(w, h.to, f.free)
 			}
 			if h.to == None || h.copy == noRef {
 				f.dead.add(w)
@@ -326,7 +317,7 @@ func (f *search) another(h hop, gain cost) int32 {
 		if w == h.from {
 			continue
 		}
-		if f.pick(h.from, w) != noRef {
+		if c, _ := f.s.pick(h.from, w, f.free); c != noRef {
 			return w
 		}
 	}

@@ -20,9 +20,6 @@ const partners = 16
 func (p *Planner) evenByWeight() {
 	s, g := &p.state, &p.weighing
 	g.listed, g.lists = g.listed.emptied(len(s.workers)), slices.Grow(g.lists[:0], len(s.workers))[:len(s.workers)]
-	if !s.inUse {
-		s.rank(endless)
-	}
 	for range 10 { // then a worker that suits a giant may be another one, and one that was full may have room
 		if p.evictOver(); s.onlyOver {
 			p.evenByPaths(nil)
@@ -133,9 +130,6 @@ func (p *Planner) evictOver() {
 		if !at.takesPart() || !at.isOver() {
 			continue
 		}
-		if !s.inUse {
-			s.rank(endless)
-		}
 		list := slices.Clone(p.list(w))
 		for _, x := range slices.Backward(list) {
 			if !at.isOver() {
@@ -197,17 +191,10 @@ func (p *Planner) list(w int32) []weighed {
 		return g.lists[w]
 	}
 	l := g.lists[w][:0]
-	for k, t := range s.Running[w] {
-		if g.freshOnly {
-			break
-		}
-		if c := s.workers[w].first + int32(k); s.flags[c] == 0 {
+	for t, c := range s.copiesOn(w) {
+		if c < 0 || !g.freshOnly && s.flags[c] == 0 {
 			l = append(l, weighed{s.weightOf(t), c, t})
 		}
-	}
-	for i := s.workers[w].fresh; i > 0; i = s.fresh[i-1].nextOn {
-		t := s.fresh[i-1].task
-		l = append(l, weighed{s.weightOf(t), ^(i - 1), t})
 	}
 	slices.SortFunc(l, func(a, b weighed) int { return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.copy, b.copy)) })
 	g.lists[w] = l

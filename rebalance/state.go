@@ -415,14 +415,8 @@ func (s *state) mark(w int32) *marks {
 
 // find returns the copy of t on w, or noRef.
 func (s *state) find(t, w int32) ref {
-	at := &s.workers[w]
-	for i := at.fresh; i > 0; i = s.fresh[i-1].nextOn {
-		if s.fresh[i-1].task == t {
-			return ^(i - 1)
-		}
-	}
-	for k, x := range s.Running[w] {
-		if c := at.first + int32(k); x == t && s.flags[c]&(gone|repeated) == 0 {
+	for x, c := range s.copiesOn(w) {
+		if x == t {
 			return c
 		}
 	}

@@ -392,7 +392,8 @@ func TestP17_AWorkerThatJoinsAZoneGetsItsShare(t *testing.T) {
 // Small problems that were planned wrongly: a panic, moves for the spread while Still holds them, a bound above
 // the fewest starts, the oldest worker taken for the newest, levels that were not reported.
 func TestP_ProblemsThatAReaderFound(t *testing.T) {
-	plan := func(pr rebalance.Problem) rebalance.Plan {
+	plan := func(t *testing.T, pr rebalance.Problem) rebalance.Plan {
+		t.Helper()
 		pr.States = append(pr.States, make([]rebalance.State, len(pr.Running)-len(pr.States))...)
 		if pr.MaxMoves == 0 {
 			pr.MaxMoves = noLimit
@@ -402,17 +403,17 @@ func TestP_ProblemsThatAReaderFound(t *testing.T) {
 		return plan
 	}
 	t.Run("a place that goes to another tier", func(t *testing.T) {
-		plan(rebalance.Problem{
+		plan(t, rebalance.Problem{
 			Want: []int32{1, 1, 2, 2, 2, 1}, Class: []int32{0, 2, 0, 2, 1, 0}, May: [][]int32{{1}, {}, {0}}, Kind: []int32{1, 0},
 			MaxTasks: []int32{2, 3}, Running: [][]int32{nil, {0, 1, 2, 5}},
 		})
 	})
 	t.Run("a stop relieves the limit", func(t *testing.T) {
-		p := plan(rebalance.Problem{Want: []int32{1, 1, 1, 1}, Running: [][]int32{{0, 1, 2, 3}, {}, {3}}, MaxTasks: []int32{3, 0, 0}, Still: true})
+		p := plan(t, rebalance.Problem{Want: []int32{1, 1, 1, 1}, Running: [][]int32{{0, 1, 2, 3}, {}, {3}}, MaxTasks: []int32{3, 0, 0}, Still: true})
 		require.Equal(t, []rebalance.Change{{Task: 3, From: 0, To: none, Reason: rebalance.Surplus}}, p.Changes)
 	})
 	t.Run("a stop relieves the zone", func(t *testing.T) {
-		p := plan(rebalance.Problem{
+		p := plan(t, rebalance.Problem{
 			Want: []int32{2, 1, 1}, Running: [][]int32{{0, 1}, {0, 2}, {}, {}}, Zone: []int32{0, 0, 0, 1}, MaxPerZone: []int32{1, 0, 0}, Still: true,
 		})
 		require.Len(t, p.Changes, 1)
@@ -420,19 +421,19 @@ func TestP_ProblemsThatAReaderFound(t *testing.T) {
 	})
 	t.Run("the first worker that joined", func(t *testing.T) {
 		for _, joined := range [][]int32{{2, 0, 1}, {3, 1, 2}} {
-			p := plan(rebalance.Problem{Want: []int32{1}, States: []rebalance.State{rebalance.Draining}, Running: [][]int32{{0}, {}, {}}, Joined: joined})
+			p := plan(t, rebalance.Problem{Want: []int32{1}, States: []rebalance.State{rebalance.Draining}, Running: [][]int32{{0}, {}, {}}, Joined: joined})
 			require.Equal(t, int32(2), p.Changes[0].To, "%v", joined)
 		}
 	})
 	t.Run("a copy that stays against a rule", func(t *testing.T) {
-		p := plan(rebalance.Problem{
+		p := plan(t, rebalance.Problem{
 			Want: []int32{1, 1, 1}, Running: [][]int32{{0, 2}, {0, 1}}, Class: []int32{0, 1, 0}, May: [][]int32{{}, nil, nil}, MaxTasks: []int32{0, 1},
 		})
 		require.Zero(t, p.LowerBound)
 	})
 	t.Run("levels of a plan without moves", func(t *testing.T) {
 		weight := []rebalance.Weight{rebalance.RoundWeight(10), rebalance.RoundWeight(10), rebalance.RoundWeight(10), rebalance.RoundWeight(10), rebalance.RoundWeight(1)}
-		p := plan(rebalance.Problem{Want: []int32{1, 1, 1, 1, 1}, Running: [][]int32{{0, 1, 2, 3}, {}}, Weight: weight, Still: true})
+		p := plan(t, rebalance.Problem{Want: []int32{1, 1, 1, 1, 1}, Running: [][]int32{{0, 1, 2, 3}, {}}, Weight: weight, Still: true})
 		require.Equal(t, []rebalance.Load{{Weight: 40, Level: 20}, {Weight: 1, Level: 20}}, p.Loads)
 	})
 	t.Run("a rule for no worker", func(t *testing.T) {
