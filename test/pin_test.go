@@ -202,7 +202,12 @@ func TestC8_ATrialMovesNoPinnedTask(t *testing.T) {
 		f.quarantine("w3")
 		f.Refuse(nil)
 		p.again = true
-		pinned := []string{f.RunsOn("w1")[0], f.RunsOn("w2")[0], f.RunsOn("w4")[0]}
+		var pinned []string
+		for _, worker := range []string{"w1", "w2", "w4"} {
+			list, err := f.Cluster.List(t.Context(), worker)
+			require.NoError(t, err)
+			pinned = append(pinned, list[0])
+		}
 		f.anyTerm()
 		f.freshTerm()
 		require.Len(t, f.addsTo("w3"), 1, "the trial")
