@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -301,8 +302,8 @@ func (c *causes[W, T]) addFailing(w *orchestrator.Waiting[W, T], failed []failur
 // attempt is what is tried again and again: the start of a task, on any worker, or its stop on one worker.
 type attempt struct{ task, worker string }
 
-// countTries counts the tries that failed since the last one that succeeded: the starts of tasks that fail to
-// start, and their workers, and the stops. The error of the first start stands for all, so that the text stays.
+// countTries counts the tries that failed since the last one that succeeded, or since the task was added: the
+// starts of tasks that fail to start, and their workers, and the stops. The error of the first start stands for all, so that the text stays.
 func (c *causes[W, T]) countTries() {
 	of := make(map[attempt]*cause[T])
 	by := make(map[*cause[T]]map[string]bool)
@@ -354,9 +355,22 @@ func (c *causes[W, T]) countTries() {
 	for i := range slices.Backward(c.plan.Changes) {
 		count(new(history.ChangeText(&c.plan.Changes[i])))
 	}
-	for at, change := range c.h.history.View().Changes(history.Filter{}) {
-		if at.Term.Compare(c.plan.Stats.Term) < 0 {
-			count(change)
+	for t := range c.h.history.View().Terms(orchestrator.Term{}) {
+		if t.Stats.Term.Compare(c.plan.Stats.Term) >= 0 {
+			continue
+		}
+		for i := range slices.Backward(t.Changes) {
+			count(&t.Changes[i])
+		}
+		waits := make(map[string]bool)
+		for i := range t.Waiting {
+			waits[t.Waiting[i].Task] = true
+		}
+		maps.DeleteFunc(of, func(a attempt, _ *cause[T]) bool { // it was not expected then
+			return a.worker == "" && t.WaitingMore == 0 && !waits[a.task]
+		})
+		if len(of) == 0 {
+			break
 		}
 	}
 	for one, workers := range by {

@@ -221,6 +221,13 @@ func TestD26_APoisonTaskIsOneProblem(t *testing.T) {
 		}
 		f.terms(1)
 		require.Equal(t, tries+1, f.status().Problems[0].Tries)
+
+		f.RemoveTask("poison")
+		f.terms(2)
+		require.Empty(t, f.status().Problems)
+		require.NoError(t, f.AddTask("poison"))
+		f.terms(1)
+		require.Equal(t, 1, f.status().Problems[0].Tries, "it is another time")
 	})
 }
 
