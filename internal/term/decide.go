@@ -154,7 +154,7 @@ type decider struct {
 	fallen    map[int]time.Time // the workers that gain nothing for an even spread, by index in the fleet
 	retries   []int32           // workers on which a failed stop may be tried again, by index in the fleet
 	due       []int32           // quarantined workers that may be tried, by index in the fleet
-	stuck     []int32           // tasks that some worker failed to stop
+	late      []int32           // tasks that some worker failed to stop, and those that failed to start last
 	restarts  map[int32]int     // by task: how many of its losses have started again
 	on        map[int32][]int   // what copies returns; nil until a task needs it
 

@@ -74,8 +74,8 @@ const (
 	taskSeen taskFlags = 1 << iota
 	// taskSuspect: it is outside the plan of the term that is being decided.
 	taskSuspect
-	// taskStuck: some worker failed to stop it. Other tasks move before it.
-	taskStuck
+	// taskLate: some worker failed to stop it, or it failed to start last. Other tasks move before it.
+	taskLate
 )
 
 // Set is a set of tasks, by number. A nil set is empty.

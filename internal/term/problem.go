@@ -19,7 +19,7 @@ func (d *decider) makeProblem() {
 	d.frozen, d.isCapped, d.makesRoom = false, false, false
 	d.limitMoves()
 	d.findSuspects()
-	d.markStuck()
+	d.markLate()
 	closed := d.closed()
 	// Ties go to the first worker, which the seed decides, so that many small groups
 	// over the same workers do not all run on the same ones.
@@ -55,8 +55,8 @@ func (d *decider) makeProblem() {
 	if p.Pinned != nil {
 		p.Pinned = padded(p.Pinned, int32(len(p.States)))
 	}
-	for _, task := range d.stuck {
-		d.fleet.flags[task] &^= taskStuck
+	for _, task := range d.late {
+		d.fleet.flags[task] &^= taskLate
 	}
 	d.forbid()
 	d.removeLeaving()
@@ -78,16 +78,19 @@ func padded(s []int32, length int32) []int32 {
 	return append(s, make([]int32, int(length)-len(s))...)
 }
 
-// markStuck marks the tasks that some worker failed to stop.
-func (d *decider) markStuck() {
-	d.stuck = d.stuck[:0]
+// markLate marks the tasks that some worker failed to stop, and those that failed to start last. The
+// one move after a pause must not be theirs again and again.
+func (d *decider) markLate() {
+	d.late = slices.AppendSeq(d.late[:0], maps.Keys(d.breakers.tasks))
 	for _, w := range d.fleet.Workers {
 		for task, s := range w.stops {
 			if s.failures > 0 {
-				d.stuck = append(d.stuck, task)
-				d.fleet.flags[task] |= taskStuck
+				d.late = append(d.late, task)
 			}
 		}
+	}
+	for _, task := range d.late {
+		d.fleet.flags[task] |= taskLate
 	}
 }
 
@@ -159,15 +162,15 @@ func (d *decider) closed() map[int]bool {
 }
 
 // held returns the tasks of a worker for the planner, which moves the first ones and does not
-// move the last pinned ones. Those that other workers failed to stop come after the others. Pinned
-// are the tasks that the worker reports as pinned, those whose stop failed, and the suspects.
+// move the last pinned ones. The late ones come after the others. Pinned are the tasks that the
+// worker reports as pinned, those whose stop failed, and the suspects.
 func (d *decider) held(w *Worker, at int32, state rebalance.State) (held []int32, pinned int32) {
 	if state == rebalance.Frozen {
 		return w.holds(), 0
 	}
 	suspected := d.suspects.holders[w.Serial]
-	stuck := len(d.stuck) > 0 && slices.ContainsFunc(w.runs, func(task int32) bool { return d.fleet.flags[task]&taskStuck != 0 })
-	if len(w.stops) == 0 && !suspected && !stuck && (w.pins == 0 || w.Duplicates == 0) {
+	isLate := len(d.late) > 0 && slices.ContainsFunc(w.runs, func(task int32) bool { return d.fleet.flags[task]&taskLate != 0 })
+	if len(w.stops) == 0 && !suspected && !isLate && (w.pins == 0 || w.Duplicates == 0) {
 		return w.runs, int32(w.pins)
 	}
 	var late, pins []int32
@@ -187,7 +190,7 @@ func (d *decider) held(w *Worker, at int32, state rebalance.State) (held []int32
 		switch {
 		case failed, pinned, suspected && d.fleet.flags[task]&taskSuspect != 0:
 			pins = append(pins, task)
-		case d.fleet.flags[task]&taskStuck != 0:
+		case d.fleet.flags[task]&taskLate != 0:
 			late = append(late, task)
 		default:
 			held = append(held, task)
