@@ -255,6 +255,28 @@ func TestDecide_ASuspectNeedsRoom(t *testing.T) {
 	require.True(t, w.runs[1][suspect])
 }
 
+// P10: two copies that both start first would change places, and so are skipped. A move that waits for
+// the room of one of them is skipped too.
+func TestDecide_AMoveThatWaitsForACircle(t *testing.T) {
+	const circling, waiting = 0, 1
+	w := newWorld(5, 3)
+	w.tasks.Instances, w.tasks.MaxPerZone = []int32{2, 1, 1}, []int32{1, 0, 0}
+	w.tasks.StartFirst = slices.Repeat([]bool{true}, 3)
+	for i, zone := range []string{"a", "a", "b", "b", "b"} {
+		w.Workers[i].Rules = &WorkerRules{Share: 1, Zone: zone}
+	}
+	w.Workers[0].Rules.MaxTasks = 1
+	w.runs[0][circling], w.runs[2][circling], w.runs[4][waiting], w.runs[3][2] = true, true, true, true
+	w.next()
+	w.Decide(&w.tasks, w.now)
+	move := func(task, from, to int32) Change {
+		return Change{Change: handover.Change{Task: task, From: from, To: to, StartFirst: true}, Reason: ReasonRebalance}
+	}
+	w.decider.out.Changes = []Change{move(circling, 0, 3), move(circling, 2, 1), move(waiting, 4, 0)}
+	w.decider.waitForRoom()
+	require.Empty(t, w.decider.out.Changes)
+}
+
 // P10: a task that lacks a label, and one that would take its place for an even spread, wait for each
 // other's room on full workers, and both start first. The next term moves the first one elsewhere.
 func TestDecide_ACircleThatStartsFirst(t *testing.T) {

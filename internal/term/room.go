@@ -85,12 +85,13 @@ func (d *decider) waitForRoom() {
 			}
 			// It waits for one change at most. Where there are too many, one makes no room.
 			if r.free[p] < 0 || len(givers[p]) == 0 || c.After != 0 {
-				c.Skip = handover.NoRoom
+				c.Skip, c.After = handover.NoRoom, 0
 				break
 			}
 			c.After, givers[p] = givers[p][0]+1, givers[p][1:]
 		}
 	}
+	d.openCircles()
 	for again := true; again; { // those that wait for a change that is skipped
 		again = false
 		for i := range changes {
@@ -99,7 +100,6 @@ func (d *decider) waitForRoom() {
 			}
 		}
 	}
-	d.openCircles()
 	d.dropWithoutRoom()
 }
 
@@ -143,7 +143,7 @@ func (d *decider) openCircles() {
 			walks[at] = i + 1
 			at = changes[at].After - 1
 		}
-		if at < 0 || walks[at] != i+1 || changes[at].Skip != handover.NotSkipped {
+		if at < 0 || walks[at] != i+1 {
 			continue // there is no circle, or it was seen before
 		}
 		open := false
