@@ -8,7 +8,7 @@ import (
 	"github.com/f8949c05/orchestrator/internal/handover"
 )
 
-// place holds a limited number of copies. If task is None, it is a worker. Otherwise it is a zone, for that task.
+// place is a worker, or, if task is not None, a zone for that task. The number of its copies is limited.
 type place struct{ task, at int32 }
 
 // room counts how many more copies fit in a place, for those that it was asked for.
