@@ -220,7 +220,17 @@ func (ft *finalTerms) checkOutage() {
 		}
 	}
 	lost := before - running()
-	if most := len(w.members) + 8; lost > most {
+	if most := len(w.members) + max(8, 2+triesIn(ft.terms, ft.tick, w.maxPause)); lost > most {
 		ft.fail(Live, "no start succeeded for %d terms, and %d of %d instances stopped", ft.terms, lost, before)
 	}
+}
+
+// triesIn returns how many moves are tried, one after each pause of all moves (T9), while none succeeds. The
+// longest pause may be shorter than the terms that double it.
+func triesIn(terms int, tick, longest time.Duration) (tries int) {
+	for at, pause := 0, 1; at < terms; pause *= 2 {
+		tries++
+		at += min(1+pause, max(2, int((longest+tick-1)/tick)))
+	}
+	return tries
 }
