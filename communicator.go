@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync/atomic"
+	"sync"
 )
 
 // Communicator carries calls to the workers. It is the only interface that a user must
 // implement. Package communicator/memory is a cluster in one process for tests,
 // communicator.Func adapts three functions, and communicatortest.Run checks an
-// implementation against the clauses C1 to C7 and C9 below.
+// implementation against the clauses below.
 //
 // # Concurrency
 //
@@ -56,8 +56,9 @@ import (
 // # Pinned tasks
 //
 // (C8) Within a call of List, [Pin] names tasks that must not move now, such as running
-// jobs. A worker refuses to stop a running job that its last List did not pin, with
-// ErrRejected.
+// jobs. A transport carries the pins across its wire ([ContextWithPins]). A worker refuses
+// to stop a running job that its last List did not pin, or could not pin because Pin
+// returned false, with ErrRejected.
 //
 // # Held lists
 //
@@ -189,14 +190,35 @@ func unmarshalText[V fmt.Stringer](v *V, what string, text []byte, values ...V) 
 // Pin declares, within a call of List, that the last n tasks of the returned list must
 // not move now: jobs that run to completion, completed or failed. They count towards the
 // spread, but move neither for it nor for a drain, which waits for them. Pin takes
-// effect if the call succeeds. ctx is the context of the call, or one derived from it.
-// n below 0 counts as 0, and n above the length of the list as that length. Outside of
-// a call of List, Pin does nothing.
-func Pin(ctx context.Context, n int) {
-	if p, ok := ctx.Value(pinKey{}).(*pins); ok {
-		p.n.Store(int64(max(n, 0)))
+// effect if the call succeeds; of several calls the last one counts. ctx is the context
+// of the call, or one derived from it. n below 0 counts as 0, and n above the length of
+// the list as that length.
+//
+// Pin returns false, and does nothing, where nothing collects pins: outside of a call of
+// List, after it has returned, or behind a wire that does not carry pins
+// ([ContextWithPins]). Then no task is pinned, and its worker must refuse to stop a
+// running job. Pin(ctx, 0) at the start of a List tells whether pins are collected.
+func Pin(ctx context.Context, n int) bool {
+	n = max(n, 0)
+	switch p := ctx.Value(pinKey{}).(type) {
+	case func(int):
+		p(n)
+	case *listNotes:
+		return p.note(func() { p.pins = n })
+	default:
+		return false
 	}
+	return true
 }
+
+// ContextWithPins returns a context in which [Pin] calls f instead. f may be called from
+// many goroutines. A transport calls the worker's List with such a context if Pin returns
+// true in the leader's List, and calls Pin there with the number that f got.
+func ContextWithPins(ctx context.Context, f func(n int)) context.Context {
+	return context.WithValue(ctx, pinKey{}, f)
+}
+
+type pinKey struct{}
 
 // Held declares, within a call of List, that the Communicator has heard nothing new from
 // the worker, and that the returned list is the most that the worker may run. The worker
@@ -207,18 +229,16 @@ func Pin(ctx context.Context, n int) {
 // one derived from it. Held returns false, and does nothing, outside of a call of List:
 // then List must fail, or its caller takes the list for an answer.
 func Held(ctx context.Context) bool {
-	if f, ok := ctx.Value(heldKey{}).(func()); ok {
-		f()
-		return true
+	switch h := ctx.Value(heldKey{}).(type) {
+	case func():
+		h()
+	case *listNotes:
+		return h.note(func() { h.held = true })
+	default:
+		return false
 	}
-	p, ok := ctx.Value(pinKey{}).(*pins)
-	if ok {
-		p.held.Store(true)
-	}
-	return ok
+	return true
 }
-
-type heldKey struct{}
 
 // ContextWithHeld returns a context in which [Held] calls f instead. f may be called from
 // many goroutines. Transports use it to carry Held to the leader, tests to observe it.
@@ -226,10 +246,41 @@ func ContextWithHeld(ctx context.Context, f func()) context.Context {
 	return context.WithValue(ctx, heldKey{}, f)
 }
 
-// pins holds what a List call declares beside its list.
-type pins struct {
-	n    atomic.Int64 // the tasks that [Pin] pins
-	held atomic.Bool  // [Held] was called
+type heldKey struct{}
+
+// listNotes is the context of one call of List, with what the call declares beside its
+// list. Each call has its own: what a goroutine that it left behind declares later is
+// not taken for that of another worker.
+type listNotes struct {
+	context.Context
+	mu          sync.Mutex // guards the fields below
+	pins        int        // the tasks that [Pin] pins
+	held, ended bool       // [Held] was called; List has returned
 }
 
-type pinKey struct{}
+// Value returns the notes for the keys of [Pin] and [Held].
+func (l *listNotes) Value(key any) any {
+	switch key.(type) {
+	case pinKey, heldKey:
+		return l
+	}
+	return l.Context.Value(key)
+}
+
+// note calls f unless the List has returned, and reports whether it did.
+func (l *listNotes) note(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return false
+	}
+	f()
+	return true
+}
+
+// end makes later notes fail.
+func (l *listNotes) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+}

@@ -244,15 +244,10 @@ func (l *listing[W, T]) work(q *callQueue, i int, b batch) {
 	l.o.inflight.mu.Lock()
 	l.start(q, started)
 	l.o.inflight.mu.Unlock()
-	var pins pins
-	ctx, of := context.WithValue(b.ctx, pinKey{}, &pins), b.ctx
 	for ok := true; ok; {
-		if b.ctx != of {
-			ctx, of = context.WithValue(b.ctx, pinKey{}, &pins), b.ctx
-		}
-		pins.n.Store(0)
-		pins.held.Store(false)
+		ctx := &listNotes{Context: b.ctx}
 		list, err := l.o.callList(ctx, l.workers[i].name)
+		ctx.end()
 		// Only the listing's begin reads the wall clock: reading the monotonic clock
 		// alone takes half as long, which matters for short lists.
 		now := time.Since(l.began)
@@ -268,7 +263,7 @@ func (l *listing[W, T]) work(q *callQueue, i int, b batch) {
 		same := alike(list, l.workers[i].list)
 		a := answer[T]{
 			asked: true, began: started, took: now - started,
-			list: list, pins: int32(min(pins.n.Load(), int64(len(list)))), held: pins.held.Load(), same: int32(same), err: err, why: why,
+			list: list, pins: int32(min(ctx.pins, len(list))), held: ctx.held, same: int32(same), err: err, why: why,
 		}
 		i, b, ok = l.finish(q, i, a, now)
 		started = now

@@ -236,7 +236,7 @@ func TestC8_PinHoldsForOneAnswer(t *testing.T) {
 // A call of List that pins and then fails pins nothing. Outside of a call of List, Pin
 // does nothing.
 func TestC8_PinOutsideOfList(t *testing.T) {
-	require.NotPanics(t, func() { orchestrator.Pin(t.Context(), 3) })
+	require.False(t, orchestrator.Pin(t.Context(), 3))
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t)
 		pins := 4
@@ -260,6 +260,65 @@ func TestC8_PinOutsideOfList(t *testing.T) {
 		pins = 4
 		f.anyTerm()
 		pins = 0
+		require.NoError(t, f.DrainWorker("w1"))
+		f.untilTerm(3, func() bool { return len(f.RunsOn("w1")) == 0 })
+		require.Empty(t, f.RunsOn("w1"))
+	})
+}
+
+// A transport collects the pins of a worker's List, and a Pin of the leader's List tells
+// whether anything collects them there.
+func TestC8_PinsCanBeCarried(t *testing.T) {
+	var got []int
+	carried := orchestrator.ContextWithPins(t.Context(), func(n int) { got = append(got, n) })
+	require.True(t, orchestrator.Pin(carried, 0))
+	require.True(t, orchestrator.Pin(carried, -2))
+	require.True(t, orchestrator.Pin(context.WithoutCancel(carried), 3))
+	require.Equal(t, []int{0, 0, 3}, got)
+	require.False(t, orchestrator.Held(carried), "a wire that carries pins need not carry Held")
+
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(t)
+		f := newFleetOn(t, w, communicator.Func[string, string]{
+			ListFunc: func(ctx context.Context, worker string) ([]string, error) {
+				var pins int
+				tasks, err := w.List(ctx, worker)
+				there := orchestrator.ContextWithPins(ctx, func(n int) { pins = n })
+				require.True(t, orchestrator.Pin(there, len(tasks)))
+				require.True(t, orchestrator.Pin(ctx, pins))
+				return tasks, err
+			},
+			AddFunc:    w.Add,
+			RemoveFunc: w.Remove,
+		}, given{workers: 2})
+		f.expect(8)
+		f.term()
+		require.NoError(t, f.DrainWorker("w1"))
+		f.anyTerms(3)
+		require.Len(t, f.RunsOn("w1"), 4)
+	})
+}
+
+// A goroutine that a List left behind pins and holds nothing: neither the list that was
+// returned, nor that of another worker.
+func TestC8_APinAfterListReturnedPinsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(t)
+		left := make(map[string]context.Context)
+		f := newFleetOn(t, w, communicator.Func[string, string]{
+			ListFunc: func(ctx context.Context, worker string) ([]string, error) {
+				for other, of := range left {
+					require.False(t, orchestrator.Pin(of, 4), "of %s in the List of %s", other, worker)
+					require.False(t, orchestrator.Held(of), "of %s in the List of %s", other, worker)
+				}
+				left[worker] = ctx
+				return w.List(ctx, worker)
+			},
+			AddFunc:    w.Add,
+			RemoveFunc: w.Remove,
+		}, given{workers: 2, opts: options{orchestrator.WithConcurrency(1)}})
+		f.expect(8)
+		f.term()
 		require.NoError(t, f.DrainWorker("w1"))
 		f.untilTerm(3, func() bool { return len(f.RunsOn("w1")) == 0 })
 		require.Empty(t, f.RunsOn("w1"))
