@@ -24,6 +24,9 @@
 //     [ContextWithIncarnation];
 //   - raise the fence to the current term with [Worker.Fence] before it delivers the
 //     first call, if it can learn that term;
+//   - carry the pins of List to the leader, with [orchestrator.ContextWithPins] at
+//     the worker and [orchestrator.Pin] in the leader's List, if there are jobs: a
+//     worker whose List cannot pin refuses to stop a job that runs;
 //   - keep the lease alive as described below, if the worker has one;
 //   - call AddWith, ApplyWith and Update instead of Add and Apply if tasks have
 //     content or tokens;

@@ -114,7 +114,7 @@ func WithSeed(seed uint64) Option {
 }
 
 // WithLogger sets the logger. It gets restarts, failed updates, tasks that do not
-// stop or are to run elsewhere, failed saves of the record and the loss of the lease at Warn. It gets panics
+// stop or are to run elsewhere, failed saves of the record, lost pins (once) and the loss of the lease at Warn. It gets panics
 // with their stack, failed jobs and tasks that outlive the lease at Error, and
 // normal ends at Debug. The keys are task, tasks, err, pause, attempts, since and
 // stack.
@@ -198,8 +198,10 @@ func hookOf[F any](c *config, option string, given any) F {
 //
 // List and Report pin a job that runs or has completed, and a Remove based on an older
 // answer is rejected. A job that waits for a slot or for a restart can be moved, and so
-// can a task that has called [Movable]. Transports that use neither List nor Report pin
-// nothing: with package etcd a running job may move.
+// can a task that has called [Movable]. Over a transport that loses pins, a job that runs
+// is never stopped: a drain waits for it, and even a task that is not expected any more
+// runs to its end. Transports that use neither List nor Report pin nothing: with package
+// etcd a running job may move.
 //
 // f is called without locks, from many goroutines at the same time; it may call the
 // worker. [Worker.Close] does not wait for f. T must be the worker's.

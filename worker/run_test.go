@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -302,11 +303,82 @@ func TestW8_ReadsWithoutATermDoNotUnpinAJob(t *testing.T) {
 			require.ErrorContains(t, err, "job b is running, but was movable in the last report")
 			_, _, err = w.Report(ctx, n)
 			require.NoError(t, err)
-			_, err = w.List(ctx)
+			_, err = w.List(collecting(ctx))
 			require.NoError(t, err)
 		}
 		require.NoError(t, w.Remove(term, "b"))
 	})
+}
+
+// A worker whose List cannot pin does not stop a job that runs, whatever a List before it
+// did, and says so once. A job that waits or has ended, and a task that has called Movable,
+// can be removed.
+func TestC8_WithoutPinsAJobThatRunsIsNotStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		end := make(chan struct{})
+		w := newWorker(t, func(ctx context.Context, task string) error {
+			if task == "movable" {
+				worker.Movable(ctx)
+			}
+			select {
+			case <-end:
+			case <-ctx.Done():
+			}
+			return nil
+		}, worker.WithSlots(2), worker.WithCompletion(func(string) {}), worker.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
+		term := func(n uint64) context.Context {
+			return orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: 1, Number: n})
+		}
+		look := func(ctx context.Context) {
+			_, err := w.List(ctx)
+			require.NoError(t, err)
+		}
+		require.Nil(t, w.Apply(term(1), add("job", "movable", "waits")))
+		synctest.Wait()
+		look(collecting(term(2)))
+		for n := range uint64(3) {
+			look(term(3 + n))
+			for range 2 {
+				err := w.Remove(term(3+n), "job")
+				require.ErrorIs(t, err, orchestrator.ErrRejected)
+				require.ErrorContains(t, err, "job job is running, and the transport does not carry pins")
+			}
+		}
+		require.Equal(t, 1, strings.Count(out.String(), "does not carry pins"), out.String())
+		require.NoError(t, w.Remove(term(5), "waits"))
+		require.NoError(t, w.Remove(term(5), "movable"))
+		require.Equal(t, "job:running ", states(w))
+
+		look(t.Context()) // a read that is not the leader's changes nothing
+		look(collecting(t.Context()))
+		require.ErrorIs(t, w.Remove(term(5), "job"), orchestrator.ErrRejected)
+
+		_, _, err := w.Report(term(6), 0)
+		require.NoError(t, err)
+		require.NoError(t, w.Remove(term(6), "job"), "the leader has seen that it runs")
+
+		require.NoError(t, w.Add(term(6), "ends"))
+		look(term(7))
+		require.ErrorIs(t, w.Remove(term(7), "ends"), orchestrator.ErrRejected)
+		close(end)
+		synctest.Wait()
+		look(term(8))
+		require.NoError(t, w.Remove(term(8), "ends"), "it has ended, and nobody needs to wait for it")
+	})
+}
+
+// The function that collects pins may call the worker.
+func TestC8_PinsAreCollectedWithoutALock(t *testing.T) {
+	w := newWorker(t, until, worker.WithCompletion(func(string) {}))
+	require.NoError(t, w.Add(t.Context(), "a"))
+	pins := -1
+	_, err := w.List(orchestrator.ContextWithPins(t.Context(), func(n int) {
+		pins = n
+		require.Len(t, w.Status(), 1)
+	}))
+	require.NoError(t, err)
+	require.Equal(t, 1, pins)
 }
 
 // A task that calls Movable is unpinned in the next List.

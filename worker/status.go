@@ -111,6 +111,8 @@ func (w *Worker[T]) status() []TaskStatus[T] {
 type changeLog struct {
 	count uint64
 	seen  uint64        // count at the last List or Report of a leader
+	lost  bool          // nothing collected the pins of that List
+	told  bool          // a List has logged that
 	next  chan struct{} // closed with the next change; nil: not requested
 }
 
@@ -138,7 +140,8 @@ func (w *Worker[T]) Changes() (n uint64, next <-chan struct{}) {
 
 // Report combines List, Status and Changes in one step. known is the n of an earlier
 // report, or 0. If nothing has changed since that report, tasks is nil and nothing
-// is copied. Report fails as [Worker.List] does. The caller owns the slice.
+// is copied. Report fails as [Worker.List] does. The caller owns the slice, and pins
+// the tasks with Pinned in the leader's List ([orchestrator.Pin]).
 func (w *Worker[T]) Report(ctx context.Context, known uint64) (n uint64, tasks []TaskStatus[T], err error) {
 	c := callerOf(ctx)
 	if c.ended != nil {
@@ -152,20 +155,27 @@ func (w *Worker[T]) Report(ctx context.Context, known uint64) (n uint64, tasks [
 	if known != w.log.count {
 		tasks = w.status()
 	}
-	w.recordSeen(c)
+	w.recordSeen(c, true)
 	return w.log.count, tasks, nil
 }
 
-// recordSeen records which tasks the leader has now seen unpinned. Once the worker has
-// seen a term, a read without one, such as that of a dry run, is not the leader's
-// and is not recorded. The caller holds mu.
-func (w *Worker[T]) recordSeen(c caller) {
+// recordSeen records which tasks the leader has now seen unpinned, and whether its
+// transport carried the pins. Once the worker has seen a term, a read without one, such
+// as that of a dry run, is not the leader's and is not recorded. recordSeen returns true
+// once, if pins are lost. The caller holds mu.
+func (w *Worker[T]) recordSeen(c caller, carried bool) (lost bool) {
 	leads := c.hasTerm || w.fence == (orchestrator.Term{})
-	if w.hooks.completed == nil || !leads || w.log.seen == w.log.count {
-		return
+	if w.hooks.completed == nil || !leads {
+		return false
 	}
-	w.log.seen = w.log.count
-	for e := range w.entries() {
-		e.unpinned = !w.pinned(e)
+	w.log.lost = !carried
+	if w.log.seen != w.log.count {
+		w.log.seen = w.log.count
+		for e := range w.entries() {
+			e.unpinned = !w.pinned(e)
+		}
 	}
+	lost = w.log.lost && !w.log.told && w.pins > 0
+	w.log.told = w.log.told || lost
+	return lost
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 
@@ -93,7 +94,8 @@ func (w *Worker[T]) Incarnation() uint64 {
 // The caller must not change it.
 //
 // With [WithCompletion] the jobs that run, have completed or have failed come last,
-// and List pins them ([orchestrator.Pin]): they must not be moved.
+// and List pins them ([orchestrator.Pin]): they must not be moved. If Pin returns false
+// in a leader's List, Remove rejects jobs that run until a later List can pin them.
 //
 // List raises the fence to the call's term. A call with a lower epoch than the
 // worker has seen gets [orchestrator.ErrDeposed], which tells its leader to stop. A
@@ -105,17 +107,22 @@ func (w *Worker[T]) List(ctx context.Context) ([]T, error) {
 	if c.ended != nil {
 		return nil, c.ended
 	}
+	carried := orchestrator.Pin(ctx, 0) // without mu, because it may call the transport
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	if err := w.admitRead(c); err != nil {
+		w.mu.Unlock()
 		return nil, err
 	}
 	if w.listed == nil {
 		w.list()
 	}
-	w.recordSeen(c)
-	orchestrator.Pin(ctx, w.pins)
-	return w.listed, nil
+	listed, pins, lost := w.listed, w.pins, w.recordSeen(c, carried)
+	w.mu.Unlock()
+	orchestrator.Pin(ctx, pins)
+	if lost {
+		w.cfg.logger.Warn("transport does not carry pins, jobs that run will not be stopped", slog.Int("tasks", pins))
+	}
+	return listed, nil
 }
 
 // list rebuilds w.listed. The caller holds mu.

@@ -71,9 +71,14 @@ func within(t *testing.T, d time.Duration) context.Context {
 
 func list(t *testing.T, w *worker.Worker[string]) []string {
 	t.Helper()
-	tasks, err := w.List(t.Context())
+	tasks, err := w.List(collecting(t.Context()))
 	require.NoError(t, err)
 	return tasks
+}
+
+// collecting returns the context of a List whose pins reach the leader.
+func collecting(ctx context.Context) context.Context {
+	return orchestrator.ContextWithPins(ctx, func(int) {})
 }
 
 func states(w *worker.Worker[string]) string {

@@ -98,8 +98,9 @@ func (w *Worker[T]) Update(ctx context.Context, task T, g Grant) error {
 //   - ErrDeposed and ErrStale as in [orchestrator.Communicator], C7; ErrDeposed also
 //     if a call with a higher epoch arrived before the task had stopped;
 //   - ErrRejected if ctx had ended before the call or the worker has no lease
-//     ([WithLease]), or if the task is a job that was movable in the last List or
-//     Report, but has begun to run or ended since ([WithCompletion]);
+//     ([WithLease]), if the task is a job that was movable in the last List or
+//     Report, but has begun to run or ended since ([WithCompletion]), or if it is a
+//     job that runs and the last List could not pin;
 //   - ErrStopping if ctx ended before the task had stopped. From then on Remove
 //     returns ErrStopping immediately, so that no leader waits twice for a task that
 //     does not stop. This does not hold if ctx was cancelled before its deadline. The
@@ -317,6 +318,10 @@ func (w *Worker[T]) beginRemove(c caller, e *entry[T]) step {
 		// The leader wants to move a job that it saw waiting. After another List
 		// the leader sees the job pinned; a Remove of that term is deliberate.
 		return step{err: fmt.Errorf("%w: job %v is %v, but was movable in the last report", orchestrator.ErrRejected, e.name, e.state)}
+	case w.log.lost && w.pinned(e) && e.state != Completed && e.state != Failed:
+		// The leader cannot know that the job runs, so this may be a move. Jobs that have
+		// ended can be removed: otherwise they would stay in the list for ever.
+		return step{err: fmt.Errorf("%w: job %v is %v, and the transport does not carry pins", orchestrator.ErrRejected, e.name, e.state)}
 	case e.state != Stopping:
 		w.stop(e, ErrRemoved)
 	case e.overdue:
