@@ -4,15 +4,18 @@ package main
 // this file and replace endpoint by your type of tasks. It needs only net/http. It has
 // no authentication: add TLS and a token before it leaves a trusted network.
 //
-// Four rules make a transport correct:
+// Five rules make a transport correct:
 //
 //   - An answer means what it says. An error whose outcome is unknown is not
-//     ErrRejected, because the leader then starts the task elsewhere.
+//     ErrRejected, because the leader then starts the task elsewhere. An error is never
+//     an empty list, because the leader then starts all of the worker's tasks elsewhere.
 //   - The leader's term travels with each call, so that a worker can refuse the calls
 //     of a deposed leader. worker.Worker compares the terms.
 //   - The context of the call ends the handler's work: it ends when the leader stops
 //     waiting. The orchestrator sets the timeout.
 //   - A call for an ended process never reaches its successor.
+//   - The pins of a list travel with it: jobs that run must not be moved. The leader's end
+//     says whether it collects them, so that a worker knows.
 
 import (
 	"bytes"
@@ -64,10 +67,23 @@ func newCommunicator() communicator {
 	}}
 }
 
+// list is the answer to a call of List. The last Pinned tasks must not be moved.
+type list struct {
+	Tasks  []endpoint
+	Pinned int
+}
+
 func (c communicator) List(ctx context.Context, m member) ([]endpoint, error) {
-	var tasks []endpoint
-	err := c.call(ctx, m, "list", nil, &tasks)
-	return tasks, err
+	var answer list
+	collects := orchestrator.Pin(ctx, 0)
+	if err := c.call(ctx, m, "list", collects, &answer); err != nil {
+		return nil, err
+	}
+	if answer.Tasks == nil {
+		return nil, errors.New("the answer has no list") // not an empty one
+	}
+	orchestrator.Pin(ctx, answer.Pinned)
+	return answer.Tasks, nil
 }
 
 func (c communicator) Add(ctx context.Context, m member, e endpoint) error {
@@ -132,8 +148,14 @@ type runner interface {
 // newHandler serves the calls of a communicator below path. tasks keeps the contract.
 func newHandler(path string, tasks runner) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+path+"/list", handle(func(ctx context.Context, _ endpoint) (any, error) {
-		return tasks.List(ctx)
+	mux.HandleFunc("POST "+path+"/list", handle(func(ctx context.Context, collects bool) (any, error) {
+		var answer list
+		var err error
+		if collects {
+			ctx = orchestrator.ContextWithPins(ctx, func(n int) { answer.Pinned = n })
+		}
+		answer.Tasks, err = tasks.List(ctx)
+		return answer, err
 	}))
 	mux.HandleFunc("POST "+path+"/add", handle(func(ctx context.Context, e endpoint) (any, error) {
 		return nil, tasks.Add(ctx, e)
@@ -144,19 +166,19 @@ func newHandler(path string, tasks runner) http.Handler {
 	return mux
 }
 
-func handle(call func(context.Context, endpoint) (any, error)) http.HandlerFunc {
+func handle[In any](call func(context.Context, In) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		var e endpoint
+		var in In
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout)) // net/http removes it at the end of the body
 		ctx, err := withTerm(r)
 		if err == nil {
-			err = decode(http.MaxBytesReader(w, r.Body, maxMessage), &e)
+			err = decode(http.MaxBytesReader(w, r.Body, maxMessage), &in)
 		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		out, err := call(ctx, e)
+		out, err := call(ctx, in)
 		if err != nil {
 			http.Error(w, err.Error(), statusOf(err))
 			return
@@ -167,12 +189,12 @@ func handle(call func(context.Context, endpoint) (any, error)) http.HandlerFunc 
 
 // decode reads a body to its end. net/http notices that a client has gone only after
 // that.
-func decode(body io.Reader, e *endpoint) error {
+func decode(body io.Reader, in any) error {
 	text, err := io.ReadAll(body)
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(text, e)
+	return json.Unmarshal(text, in)
 }
 
 // withTerm returns the request's context with the request's term, if it has one.

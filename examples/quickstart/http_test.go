@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,11 +60,13 @@ type remote struct {
 	off     chan struct{} // closed by heal; nil: not cut off
 	refused map[endpoint]bool
 	lingers map[endpoint]chan struct{} // closed when the task may stop
+	starts  atomic.Int64
 }
 
-func newRemote(t *testing.T, name string) *remote {
+func newRemote(t *testing.T, name string, opts ...worker.Option) *remote {
 	r := &remote{refused: make(map[endpoint]bool), lingers: make(map[endpoint]chan struct{})}
 	w, err := worker.New(func(ctx context.Context, e endpoint) error {
+		r.starts.Add(1)
 		<-ctx.Done()
 		r.mu.Lock()
 		lingers := r.lingers[e]
@@ -72,7 +75,7 @@ func newRemote(t *testing.T, name string) *remote {
 			<-lingers
 		}
 		return nil
-	})
+	}, opts...)
 	require.NoError(t, err)
 	r.runner = w
 	path := fmt.Sprintf("/%s/%d", name, w.Incarnation())
@@ -171,6 +174,58 @@ func (r *remote) linger(e endpoint) (end func()) {
 	return func() { close(lingers) }
 }
 
+// Jobs that run are not moved to a worker that joins, and start once: their pins travel. If
+// a relay on the way loses them, or the leader's end does not collect them, no job that
+// runs is stopped either.
+func TestC8_JobsThatRunAreNotMoved(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		t.Run(fmt.Sprint("lost ", lost), func(t *testing.T) {
+			var comm orchestrator.Communicator[member, endpoint] = testCommunicator(t)
+			if lost {
+				comm = relay{comm}
+			}
+			o, err := orchestrator.New(comm)
+			require.NoError(t, err)
+			const jobs = 4
+			for i := range jobs {
+				require.NoError(t, o.AddTask(endpoint{Name: fmt.Sprint("job ", i)}))
+			}
+			first := newRemote(t, "w1", worker.WithCompletion(func(endpoint) {}))
+			require.NoError(t, o.AddWorker(first.member))
+			require.NoError(t, o.NextTerm(t.Context()))
+			require.NoError(t, o.AddWorker(newRemote(t, "w2", worker.WithCompletion(func(endpoint) {})).member))
+			var errs []error
+			for range 3 {
+				errs = append(errs, o.NextTerm(t.Context()))
+			}
+			if lost {
+				require.ErrorContains(t, errors.Join(errs...), "the transport does not carry pins")
+			} else {
+				require.NoError(t, errors.Join(errs...))
+			}
+			tasks, err := first.List(t.Context())
+			require.NoError(t, err)
+			require.Len(t, tasks, jobs)
+			require.EqualValues(t, jobs, first.starts.Load())
+		})
+	}
+}
+
+// relay calls List as a process would that passes calls on, but not the pins.
+type relay struct {
+	orchestrator.Communicator[member, endpoint]
+}
+
+func (r relay) List(ctx context.Context, m member) ([]endpoint, error) {
+	fresh, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	if term, ok := orchestrator.TermFromContext(ctx); ok {
+		fresh = orchestrator.ContextWithTerm(fresh, term)
+	}
+	return r.Communicator.List(fresh, m)
+}
+
 // Every error of the contract arrives unchanged, with its text.
 func TestErrorsTravel(t *testing.T) {
 	for _, want := range []error{
@@ -208,6 +263,8 @@ func TestUnknownIsNotRejected(t *testing.T) {
 		"no answer":           func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"half an answer":      func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`[{"Name":"a"`)) },
 		"an answer too long":  func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, maxMessage+1)) },
+		"an empty object":     func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) },
+		"null":                func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("null")) },
 		"an answer that lies": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`"ok"`)) },
 	} {
 		answer <- h
