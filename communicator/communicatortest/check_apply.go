@@ -89,9 +89,7 @@ func checkSeveralWrites[W, T comparable](k *kit[W, T]) {
 
 // checkMixedAnswers applies a refused write among others.
 func checkMixedAnswers[W, T comparable](k *kit[W, T]) {
-	if k.Refuse == nil {
-		k.Skipf("%s: Cluster.Refuse is nil, needed to make a worker refuse a task", k.clause)
-	}
+	k.needs("Refuse", k.Refuse != nil, "a refusal that is done, or counts as unknown")
 	for bad, worker := range k.Workers[:2] {
 		k.undo(k.Refuse(worker, k.Tasks[bad]))
 		writes := make([]orchestrator.Write[T], len(k.Tasks))

@@ -14,10 +14,10 @@ import (
 )
 
 // checkSideBySide uses all workers at the same time. Each must run exactly its own
-// tasks.
+// tasks, which it gets in an order of its own.
 func checkSideBySide[W, T comparable](k *kit[W, T]) {
-	work := func(worker W) error {
-		for i, task := range k.Tasks {
+	work := func(worker W, tasks []T) error {
+		for i, task := range tasks {
 			if err := k.finish(orchestrator.OpAdd, worker, task); err != nil {
 				return fmt.Errorf("%s failed with %w", callText(orchestrator.OpAdd, worker, task), err)
 			}
@@ -25,11 +25,11 @@ func checkSideBySide[W, T comparable](k *kit[W, T]) {
 			if err != nil {
 				return fmt.Errorf("List(%v) failed with %w", worker, err)
 			}
-			if want := k.Tasks[:i+1]; !sameTasks(got, want) {
+			if want := tasks[:i+1]; !sameTasks(got, want) {
 				return fmt.Errorf("List(%v) returned %v, want %v", worker, got, want)
 			}
 		}
-		for _, task := range k.Tasks {
+		for _, task := range tasks {
 			if err := k.finish(orchestrator.OpRemove, worker, task); err != nil {
 				return fmt.Errorf("%s failed with %w", callText(orchestrator.OpRemove, worker, task), err)
 			}
@@ -37,8 +37,9 @@ func checkSideBySide[W, T comparable](k *kit[W, T]) {
 		return nil
 	}
 	answers := make(chan error, len(k.Workers))
-	for _, worker := range k.Workers {
-		go func() { answers <- work(worker) }()
+	for i, worker := range k.Workers {
+		first := i % len(k.Tasks)
+		go func() { answers <- work(worker, slices.Concat(k.Tasks[first:], k.Tasks[:first])) }()
 	}
 	var errs []error
 	for range k.Workers {
@@ -92,6 +93,78 @@ func (k *kit[W, T]) checkOthers(call func(context.Context) error) {
 	cancel()
 	if err := wait(); errors.Is(err, errEndless) {
 		k.failf("the call for worker %v, which was cancelled: %v", k.Workers[0], err)
+	}
+}
+
+// checkErrorIsNotEmpty lists a worker that runs a task in ways that fail: with a context
+// that is done or whose deadline passed, and for a leader that has a successor. Each List
+// must fail, or return the task.
+func checkErrorIsNotEmpty[W, T comparable](k *kit[W, T]) {
+	worker, want := k.Workers[0], k.Tasks[:1]
+	k.add(worker, want[0])
+	past := k.term
+	k.nextEpoch()
+	k.list(worker)
+	look := func(term orchestrator.Term, timeout time.Duration, how string) {
+		k.Helper()
+		switch got, err := k.look(timeout, term, worker); {
+		case errors.Is(err, errEndless):
+			k.failf("List(%v) %s: %v", worker, how, err)
+		case err == nil && !sameTasks(got.tasks, want):
+			k.failf("List(%v) %s returned %v and no error, want an error, or %v: an error that reads as an empty list "+
+				"makes the leader start all tasks of the worker elsewhere, while they run", worker, how, got.tasks, want)
+		}
+	}
+	look(k.term, 0, "with a context that was done before")
+	look(past, k.Timeout, "for a leader that has a successor")
+	k.shorterAndShorter(func(timeout time.Duration) {
+		look(k.term, timeout, fmt.Sprintf("with %v to answer", timeout))
+	})
+	k.listed(worker, "it still runs its task", want...)
+}
+
+// shorterAndShorter calls f with timeouts from the arrival time down, until none is left,
+// so that some calls end at any point on their way.
+func (k *kit[W, T]) shorterAndShorter(f func(timeout time.Duration)) {
+	for timeout := k.arrival(); timeout > time.Microsecond; timeout /= 2 {
+		f(timeout)
+	}
+}
+
+// checkGivenUp gives calls up after shorter and shorter times. The answers to later calls
+// must be their own, and an Add that was given up must not return after the next List.
+func checkGivenUp[W, T comparable](k *kit[W, T]) {
+	worker, other, task := k.Workers[0], k.Workers[1], k.Tasks[0]
+	k.add(other, k.Tasks[1])
+	k.shorterAndShorter(func(timeout time.Duration) {
+		_, _ = k.look(timeout, k.term, worker)
+		k.listed(other, "the answer must be its own, and not that of a call that was given up", k.Tasks[1])
+		err := k.tryFor(timeout, k.term, orchestrator.OpAdd, worker, task)
+		k.ended(orchestrator.OpAdd, worker, task, err, "which was given up")
+		k.rejected(err, orchestrator.OpAdd, worker, task)
+		k.nextTerm()
+		k.list(worker)
+		k.remove(worker, task)
+		k.listed(worker, "Remove returned nil, the answer must be its own, and the Add that was given up belongs to an earlier term")
+	})
+}
+
+// checkNotRepeated adds a task, removes it after a moment, and looks whether it comes back:
+// a retry or a proxy that carries a call out again, later than that moment, would undo what
+// followed the call.
+func checkNotRepeated[W, T comparable](k *kit[W, T]) {
+	const looks = 64
+	worker, task := k.Workers[0], k.Tasks[0]
+	tick := time.NewTicker(k.arrival() / looks)
+	defer tick.Stop()
+	k.add(worker, task)
+	for range looks / 8 {
+		<-tick.C
+	}
+	k.remove(worker, task)
+	for range looks {
+		<-tick.C
+		k.listed(worker, fmt.Sprintf("%v was added once and then removed, and no call may be carried out again later", task))
 	}
 }
 
@@ -179,6 +252,18 @@ func checkEndsWhileCut[W, T comparable](k *kit[W, T]) {
 	}
 }
 
+// checkEndsWhileStopping lets the deadline of a Remove pass while its task stops.
+func checkEndsWhileStopping[W, T comparable](k *kit[W, T]) {
+	worker, task := k.Workers[0], k.Tasks[0]
+	k.add(worker, task)
+	end := k.linger(worker, task)
+	err := k.tryFor(k.arrival(), k.term, orchestrator.OpRemove, worker, task)
+	k.ended(orchestrator.OpRemove, worker, task, err, "whose deadline passed while the task stopped")
+	end()
+	k.remove(worker, task)
+	k.listed(worker, "the task has stopped")
+}
+
 // ended fails if a write outlasted its context, or returned nil and is not done.
 func (k *kit[W, T]) ended(op orchestrator.Op, worker W, task T, err error, how string) {
 	k.Helper()
@@ -249,9 +334,7 @@ func checkStaleIsNotDone[W, T comparable](k *kit[W, T]) {
 // checkRefusedIsNotDone adds a task that the worker refuses.
 func checkRefusedIsNotDone[W, T comparable](k *kit[W, T]) {
 	worker, task := k.Workers[0], k.Tasks[0]
-	if k.Refuse == nil {
-		k.Skipf("%s: Cluster.Refuse is nil, needed to make a worker refuse a task", k.clause)
-	}
+	k.needs("Refuse", k.Refuse != nil, "a refusal that is done, or counts as unknown")
 	accept := k.undo(k.Refuse(worker, task))
 	err := k.try(k.term, orchestrator.OpAdd, worker, task)
 	if !errors.Is(err, orchestrator.ErrRejected) {
@@ -292,9 +375,7 @@ func (k *kit[W, T]) rejected(err error, op orchestrator.Op, worker W, task T) {
 
 // checkUnknownWorkers calls workers that do not exist.
 func checkUnknownWorkers[W, T comparable](k *kit[W, T]) {
-	if len(k.UnknownWorkers) == 0 {
-		k.Skipf("%s: Cluster.UnknownWorkers is empty, needed to call a worker that does not exist", k.clause)
-	}
+	k.needs("UnknownWorkers", len(k.UnknownWorkers) > 0, "a worker that does not exist, and seems to run nothing")
 	for _, worker := range k.UnknownWorkers {
 		if tasks, err := k.tryList(k.term, worker); err == nil {
 			k.failf("List(%v) returned %v and no error, want an error: a worker that does not exist has no list",

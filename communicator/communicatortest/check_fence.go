@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -146,20 +147,57 @@ func checkRemoveWaits[W, T comparable](k *kit[W, T]) {
 	arrival := time.NewTimer(k.arrival())
 	defer arrival.Stop()
 	waits := true
+	call := callText(orchestrator.OpRemove, worker, task) + " " + in(past)
 	select {
 	case <-arrival.C:
 	case <-answered: // for example, with ErrStopping
 		waits = false
+		if wait() == nil {
+			k.failf("%s returned nil before the task had stopped, want it to wait or to fail (C5)", call)
+		}
 	}
 	k.nextEpoch()
 	k.listed(worker, "a task that is slow to stop is in List until it has stopped", task)
-	call, because := callText(orchestrator.OpRemove, worker, task)+" "+in(past), "a call of a higher epoch came while it waited for the stop"
 	end()
-	if err := wait(); waits {
-		k.refusedWith(err, orchestrator.ErrDeposed, call, because)
+	if waits {
+		k.refusedWith(wait(), orchestrator.ErrDeposed, call, "a call of a higher epoch came while it waited for the stop")
 	}
 	k.remove(worker, task)
 	k.listed(worker, "the task has stopped")
+}
+
+// checkSuccessor replaces a worker's process by another one of the same name, while writes
+// are held back if the cluster can. No call for the first may reach the second.
+func checkSuccessor[W, T comparable](k *kit[W, T]) {
+	k.needs("Restart", k.Restart != nil, "a transport without incarnations")
+	worker, runs, sent := k.Workers[0], k.Tasks[0], k.Tasks[1]
+	k.add(worker, runs)
+	release := func() {}
+	if k.Hold != nil {
+		release = k.hold(worker)
+		_ = k.tryFor(k.arrival(), k.term, orchestrator.OpAdd, worker, sent)
+	}
+	successor := k.Restart(worker)
+	release()
+	because := "its process was replaced by another one of the same name, and calls must not reach that one (an incarnation tells them apart)"
+	fails := func() {
+		k.Helper()
+		if got, err := k.tryList(k.term, worker); err == nil && !slices.Contains(got, runs) {
+			k.failf("List(%v) returned %v and no error, want an error: %s", worker, got, because)
+		}
+		if err := k.try(k.term, orchestrator.OpAdd, worker, sent); err == nil {
+			k.failf("%s returned nil, want an error: %s", callText(orchestrator.OpAdd, worker, sent), because)
+		}
+		_ = k.try(k.term, orchestrator.OpRemove, worker, runs)
+	}
+	fails()
+	if successor == worker {
+		return // its calls reach nobody until it is added again
+	}
+	k.listed(successor, "calls for its predecessor must not reach it")
+	k.add(successor, runs)
+	fails()
+	k.listed(successor, "calls for its predecessor must not reach it", runs)
 }
 
 // refused fails unless writes of the term are answered with an error that wraps want

@@ -24,10 +24,12 @@ type request struct {
 	Op           string
 	Worker, Task string
 	Term         *orchestrator.Term
+	Pins         bool // the caller collects pins
 }
 
 type response struct {
 	Tasks                    []string
+	Pinned                   int
 	Err                      string
 	Rejected, Stale, Deposed bool
 }
@@ -39,7 +41,7 @@ type overHTTP struct {
 }
 
 func (c overHTTP) List(ctx context.Context, worker string) ([]string, error) {
-	return c.call(ctx, request{Op: "list", Worker: worker})
+	return c.call(ctx, request{Op: "list", Worker: worker, Pins: orchestrator.Pin(ctx, 0)})
 }
 
 func (c overHTTP) Add(ctx context.Context, worker, task string) error {
@@ -83,6 +85,7 @@ func (c overHTTP) call(ctx context.Context, q request) ([]string, error) {
 	case a.Err != "":
 		return nil, errors.New(a.Err)
 	}
+	orchestrator.Pin(ctx, a.Pinned)
 	return a.Tasks, nil
 }
 
@@ -102,6 +105,9 @@ func handler(workers orchestrator.Communicator[string, string]) http.HandlerFunc
 		var err error
 		switch q.Op {
 		case "list":
+			if q.Pins {
+				ctx = orchestrator.ContextWithPins(ctx, func(n int) { a.Pinned = n })
+			}
 			a.Tasks, err = workers.List(ctx, q.Worker)
 		case "add":
 			err = workers.Add(ctx, q.Worker, q.Task)

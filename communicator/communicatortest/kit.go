@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -39,33 +40,40 @@ func (k *kit[W, T]) nextTerm() { k.term.Number++ }
 // nextEpoch proceeds to the first term of the next leader.
 func (k *kit[W, T]) nextEpoch() { k.term = orchestrator.Term{Epoch: k.term.Epoch + 1, Number: 1} }
 
-// hold holds back the writes to worker, or skips the check if Hold is nil.
+// hold holds back the writes to worker until release is called or the check ends.
 func (k *kit[W, T]) hold(worker W) (release func()) {
 	k.Helper()
-	if k.Hold == nil {
-		k.Skipf("%s: Cluster.Hold is nil, needed to hold back a write", k.clause)
-	}
+	k.needs("Hold", k.Hold != nil, "a write that takes effect after a later List")
 	return k.undo(k.Hold(worker))
 }
 
-// cut cuts worker off until heal is called or the check ends, or skips the check if Cut
-// is nil.
+// cut cuts worker off until heal is called or the check ends.
 func (k *kit[W, T]) cut(worker W) (heal func()) {
 	k.Helper()
-	if k.Cut == nil {
-		k.Skipf("%s: Cluster.Cut is nil, needed to cut a worker off", k.clause)
-	}
+	k.needs("Cut", k.Cut != nil, "what calls to a worker that is cut off do")
 	return k.undo(k.Cut(worker))
 }
 
-// linger makes task slow to stop until end is called or the check ends, or skips the
-// check if Linger is nil.
+// linger makes task slow to stop until end is called or the check ends.
 func (k *kit[W, T]) linger(worker W, task T) (end func()) {
 	k.Helper()
-	if k.Linger == nil {
-		k.Skipf("%s: Cluster.Linger is nil, needed to make a task slow to stop", k.clause)
-	}
+	k.needs("Linger", k.Linger != nil, "a Remove that does not wait until its task has stopped")
 	return k.undo(k.Linger(worker, task))
+}
+
+// pin makes worker pin task until unpin is called or the check ends.
+func (k *kit[W, T]) pin(worker W, task T) (unpin func()) {
+	k.Helper()
+	k.needs("Pin", k.Pin != nil, "a transport that loses pins")
+	return k.undo(k.Pin(worker, task))
+}
+
+// needs skips the check if the cluster lacks a switch. unseen is what is then not found.
+func (k *kit[W, T]) needs(name string, given bool, unseen string) {
+	k.Helper()
+	if !given {
+		k.Skipf("%s: not checked, because there is no Cluster.%s: %s", k.clause, name, unseen)
+	}
 }
 
 // undo makes sure that a switch is undone exactly once, however the check ends.
@@ -111,10 +119,27 @@ func (k *kit[W, T]) start(ctx context.Context, call func(context.Context) error)
 	}
 }
 
-// tryList lists worker in a term.
-func (k *kit[W, T]) tryList(term orchestrator.Term, worker W) ([]T, error) {
-	ctx, cancel := k.callContext(term, k.Timeout)
+// listing is what a List returned and declared.
+type listing[T comparable] struct {
+	tasks, pinned []T // pinned is the end of tasks
+	held          bool
+}
+
+// look lists worker in a term, with a deadline.
+func (k *kit[W, T]) look(timeout time.Duration, term orchestrator.Term, worker W) (l listing[T], err error) {
+	ctx, cancel := k.callContext(term, timeout)
 	defer cancel()
+	var pins atomic.Int64
+	var held atomic.Bool
+	ctx = orchestrator.ContextWithPins(ctx, func(n int) { pins.Store(int64(n)) })
+	ctx = orchestrator.ContextWithHeld(ctx, func() { held.Store(true) })
+	l.tasks, err = k.listIn(ctx, worker)
+	l.pinned, l.held = l.tasks[len(l.tasks)-min(int(pins.Load()), len(l.tasks)):], held.Load()
+	return l, err
+}
+
+// listIn lists worker with a context that has a deadline. After an error the list is nil.
+func (k *kit[W, T]) listIn(ctx context.Context, worker W) ([]T, error) {
 	var tasks []T
 	err := k.start(ctx, func(ctx context.Context) (err error) {
 		tasks, err = k.Communicator.List(ctx, worker)
@@ -124,6 +149,12 @@ func (k *kit[W, T]) tryList(term orchestrator.Term, worker W) ([]T, error) {
 		return nil, err
 	}
 	return tasks, nil
+}
+
+// tryList lists worker in a term.
+func (k *kit[W, T]) tryList(term orchestrator.Term, worker W) ([]T, error) {
+	l, err := k.look(k.Timeout, term, worker)
+	return l.tasks, err
 }
 
 // write makes a single write.

@@ -30,8 +30,11 @@ type node struct {
 	refuses  map[string]bool
 	lingers  map[string]chan struct{} // by task; closed when it may stop
 	cut      chan struct{}            // nil, or closed when healed
-	lost     []string                 // the tasks of the adds that were lost while it was cut off
+	unheard  []string                 // the tasks of the adds that were lost while it was cut off
 	held     *gate
+	pins     map[string]bool
+	lost     bool  // nothing collected the pins of the last List
+	next     *node // the process that has replaced it; nil: none
 }
 
 // gate holds back writes.
@@ -44,7 +47,7 @@ type gate struct {
 func newReference(broken bug) Cluster[string, string] {
 	r := &reference{
 		broken:  broken,
-		workers: map[string]*node{"w1": {}, "w2": {}, "w3": {}},
+		workers: map[string]*node{"w1": {}, "w2": {}, "w3": {}, "w1, anew": {}},
 		lock:    make(chan struct{}, 1),
 	}
 	return Cluster[string, string]{
@@ -59,6 +62,8 @@ func newReference(broken bug) Cluster[string, string] {
 		Cut:            r.cut,
 		Refuse:         r.refuse,
 		Linger:         r.linger,
+		Pin:            r.pin,
+		Restart:        r.restart,
 	}
 }
 
@@ -89,7 +94,7 @@ func (r *reference) cut(worker string) func() {
 	return func() {
 		if r.broken == cutListsLast {
 			n.mu.Lock()
-			n.tasks = append(n.tasks, n.lost...)
+			n.tasks = append(n.tasks, n.unheard...)
 			n.mu.Unlock()
 		}
 		set(nil)
@@ -117,8 +122,49 @@ func (r *reference) linger(worker, task string) func() {
 	return func() { close(end) }
 }
 
-func (r *reference) List(ctx context.Context, worker string) ([]string, error) {
+func (r *reference) pin(worker, task string) func() {
+	n := r.workers[worker]
+	set := func(pins map[string]bool) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.pins = pins
+	}
+	set(map[string]bool{task: true})
+	return func() { set(nil) }
+}
+
+func (r *reference) restart(worker string) string {
+	n := r.workers[worker]
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.next = r.workers[worker+", anew"]
+	return worker + ", anew"
+}
+
+// node returns the process of a worker.
+func (r *reference) node(worker string) (*node, bool) {
 	n, ok := r.workers[worker]
+	if !ok {
+		return nil, false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.next != nil {
+		return n.next, r.broken == callsReachSuccessor
+	}
+	return n, true
+}
+
+func (r *reference) List(ctx context.Context, worker string) ([]string, error) {
+	tasks, err := r.list(ctx, worker)
+	if err != nil && r.broken == errorsAreEmpty {
+		return nil, nil
+	}
+	return tasks, err
+}
+
+func (r *reference) list(ctx context.Context, worker string) ([]string, error) {
+	n, ok := r.node(worker)
 	switch {
 	case !ok && r.broken == strangersAreEmpty:
 		return nil, nil
@@ -160,7 +206,32 @@ func (r *reference) List(ctx context.Context, worker string) ([]string, error) {
 	if r.broken == listSharesItsSlice {
 		return n.tasks, nil
 	}
-	return slices.Clone(n.tasks), nil
+	return n.pinning(ctx, r.broken), nil
+}
+
+// pinning returns the tasks, those that are pinned last, and pins them.
+func (n *node) pinning(ctx context.Context, broken bug) []string {
+	var tasks, pinned []string
+	for _, task := range n.tasks {
+		if n.pins[task] {
+			pinned = append(pinned, task)
+		} else {
+			tasks = append(tasks, task)
+		}
+	}
+	switch {
+	case broken == pinsAreLost:
+	case broken == pinsAreFirst:
+		orchestrator.Pin(ctx, len(pinned))
+		return slices.Concat(pinned, tasks)
+	case broken == pinsAll:
+		orchestrator.Pin(ctx, len(n.tasks))
+	case !orchestrator.Pin(ctx, len(pinned)) && broken != pinsInVain:
+		n.lost = true
+	default:
+		n.lost = false
+	}
+	return slices.Concat(tasks, pinned)
 }
 
 // listCut lists a worker that is cut off, if the reference holds its list.
@@ -179,7 +250,7 @@ func (r *reference) listCut(ctx context.Context, n *node) ([]string, bool) {
 	case r.broken == heldIsEmpty:
 		return nil, orchestrator.Held(ctx)
 	case r.broken == holdsLists:
-		return slices.Concat(n.tasks, n.lost), orchestrator.Held(ctx)
+		return slices.Concat(n.tasks, n.unheard), orchestrator.Held(ctx)
 	}
 	return nil, false
 }
@@ -216,7 +287,7 @@ func (a referenceApplier) Apply(ctx context.Context, worker string, writes []orc
 // ends.
 func (r *reference) send(ctx context.Context, worker string, writes []orchestrator.Write[string]) []error {
 	answer := make(chan []error, 1)
-	n, ok := r.workers[worker]
+	n, ok := r.node(worker)
 	switch {
 	case !ok && r.broken == strangersAreAddedTo:
 		return make([]error, len(writes))
@@ -241,7 +312,7 @@ func (r *reference) send(ctx context.Context, worker string, writes []orchestrat
 	case n.cut != nil:
 		for _, w := range writes {
 			if w.Op == orchestrator.OpAdd {
-				n.lost = append(n.lost, w.Task)
+				n.unheard = append(n.unheard, w.Task)
 			}
 		}
 	case g != nil:
@@ -278,6 +349,23 @@ func (r *reference) apply(ctx context.Context, n *node, arrived orchestrator.Ter
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	errs := make([]error, len(writes))
+	if n.next != nil && r.broken == heldReachSuccessor {
+		return r.apply(ctx, n.next, arrived, writes)
+	} else if n.next != nil {
+		return slices.Repeat([]error{errors.New("another process")}, len(writes))
+	}
+	if r.broken == writesAgain {
+		later := slices.Clone(writes)
+		time.AfterFunc(50*time.Millisecond, func() {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			for _, w := range later {
+				if r.fence(ctx, n, n.seen) == nil {
+					_ = r.do(n, w)
+				}
+			}
+		})
+	}
 	for i, w := range writes {
 		if err := r.fence(ctx, n, arrived); err != nil && (i == 0 || r.broken != fencesFirstOnly) {
 			errs[i] = err
@@ -304,7 +392,7 @@ func (r *reference) apply(ctx context.Context, n *node, arrived orchestrator.Ter
 // holds n.mu, which is released during the wait.
 func (r *reference) await(ctx context.Context, n *node, w orchestrator.Write[string]) error {
 	end := n.lingers[w.Task]
-	if w.Op != orchestrator.OpRemove || end == nil {
+	if w.Op != orchestrator.OpRemove || end == nil || r.broken == removesLingering {
 		return nil
 	}
 	n.mu.Unlock()
@@ -384,6 +472,8 @@ func (r *reference) do(n *node, w orchestrator.Write[string]) error {
 		return errors.New("runs already")
 	case w.Op == orchestrator.OpRemove && at < 0 && r.broken == removeTwiceFails:
 		return errors.New("does not run")
+	case w.Op == orchestrator.OpRemove && at >= 0 && n.pins[w.Task] && n.lost:
+		return fmt.Errorf("pinned: %w", orchestrator.ErrRejected)
 	case w.Op == orchestrator.OpRemove && at >= 0 && r.broken == removeAnswersEarly:
 		n.stopLater(w.Task)
 	case w.Op == orchestrator.OpRemove && at >= 0 && r.broken == stopsSlowly:

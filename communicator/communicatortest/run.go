@@ -21,8 +21,9 @@ const defaultTimeout = 5 * time.Second
 // Cluster is the result of a factory: a Communicator with at least two workers that
 // run nothing yet, and optional switches that disturb the network. A check that
 // needs a missing switch is skipped with a message. Without Hold, the kit cannot
-// check the most important promise: a write delayed past the next List never takes
-// effect.
+// check that a write delayed past the next List never takes effect. Without Restart, it
+// cannot see whether calls reach another process of the same name, and without Pin,
+// whether jobs that run are moved. The package documentation has a table.
 //
 // The kit makes its calls as the orchestrator does: at the same time for different
 // workers, and one after another for the same worker. As an exception, the second of
@@ -73,6 +74,18 @@ type Cluster[W, T comparable] struct {
 	// the task, is told to stop it, the task continues until end is called.
 	// Optional.
 	Linger func(worker W, task T) (end func())
+
+	// Pin makes worker pin task, once it has returned: from the task's next Add on, each
+	// List of the worker pins it (C8), until unpin is called. The worker must not pin
+	// other tasks for longer than a moment. With package worker, give WithCompletion,
+	// and call worker.Movable in each other task, and at unpin in this one. Optional.
+	Pin func(worker W, task T) (unpin func())
+
+	// Restart ends worker's process, and starts another one under the same name and at
+	// the same address, as a crash and a supervisor do. It returns the worker that a
+	// leader would add for the new process. If that equals worker, calls for it must fail
+	// until it is added again. Optional.
+	Restart func(worker W) (successor W)
 
 	// Refuse makes worker refuse to add task, once it has returned, for a reason
 	// that the implementation reports with [orchestrator.ErrRejected]: no room, no
@@ -207,7 +220,7 @@ func (c check[W, T]) run(t tb, cluster Cluster[W, T]) {
 	c.body(k)
 }
 
-// checks returns every check, in the order of the clauses.
+// checks returns every check, in the order of the clauses, but for the first.
 func checks[W, T comparable]() []check[W, T] {
 	type body = func(*kit[W, T])
 	var all []check[W, T]
@@ -217,15 +230,19 @@ func checks[W, T comparable]() []check[W, T] {
 	batch := func(clause, title string, b body) {
 		all = append(all, check[W, T]{clause, title, true, b})
 	}
+	both("C6", "ErrorIsNotEmpty", checkErrorIsNotEmpty) // first, because it costs most
 	both("C1", "SideBySide", checkSideBySide)
+	both("C1", "GivenUp", checkGivenUp)
 	both("C1", "OneWorkerHeld", checkOneWorkerHeld)
 	both("C1", "OneWorkerCut", checkOneWorkerCut)
 	both("C2", "Snapshots", checkSnapshots)
 	both("C3", "ContextDoneBefore", checkContextDoneBefore)
 	both("C3", "WhileHeld", checkEndsWhileHeld)
 	both("C3", "WhileCut", checkEndsWhileCut)
+	both("C3", "WhileStopping", checkEndsWhileStopping)
 	both("C4", "Idempotent", checkIdempotent)
 	both("C5", "DoneMeansListed", checkDoneMeansListed)
+	both("C5", "NotRepeated", checkNotRepeated)
 	batch("C5", "SeveralWrites", checkSeveralWrites)
 	both("C6", "StaleIsNotDone", checkStaleIsNotDone)
 	both("C6", "RefusedIsNotDone", checkRefusedIsNotDone)
@@ -240,7 +257,10 @@ func checks[W, T comparable]() []check[W, T] {
 	both("C7", "ListWithoutTerm", checkListWithoutTerm)
 	both("C7", "DelayedPastList", checkDelayedPastList)
 	both("C7", "RemoveWaits", checkRemoveWaits)
+	both("C7", "Successor", checkSuccessor)
 	batch("C7", "EachWriteFenced", checkEachWriteFenced)
+	both("C8", "Pinned", checkPinned)
+	both("C8", "LostPins", checkLostPins)
 	both("C9", "CutIsHeld", checkHeld)
 	return all
 }

@@ -106,7 +106,7 @@ func TestEveryClauseIsChecked(t *testing.T) {
 		require.False(t, names[c.name()], "two checks are named %s", c.name())
 		names[c.name()] = true
 	}
-	for _, clause := range []string{"C1", "C2", "C3", "C4", "C5", "C6", "C7", "C9"} {
+	for _, clause := range []string{"C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9"} {
 		require.True(t, seen[clause], clause)
 	}
 }
@@ -123,9 +123,10 @@ func TestAcceptsWhatIsCorrect(t *testing.T) {
 func TestSkipsWhatItCannotCheck(t *testing.T) {
 	want := map[string]string{
 		"C1/OneWorkerHeld": "Hold", "C1/OneWorkerCut": "Cut",
-		"C3/WhileHeld": "Hold", "C3/WhileCut": "Cut",
+		"C3/WhileHeld": "Hold", "C3/WhileCut": "Cut", "C3/WhileStopping": "Linger",
 		"C6/RefusedIsNotDone": "Refuse", "C6/HeldIsNotRejected": "Hold", "C6/UnknownWorkers": "UnknownWorkers",
-		"C7/DelayedPastList": "Hold", "C7/RemoveWaits": "Linger",
+		"C7/DelayedPastList": "Hold", "C7/RemoveWaits": "Linger", "C7/Successor": "Restart",
+		"C8/Pinned": "Pin", "C8/LostPins": "Pin",
 		"C9/CutIsHeld": "Cut",
 	}
 	found := outcomes(t, func(*testing.T) Cluster[string, string] {
@@ -226,11 +227,14 @@ const (
 	removeTwiceFails     bug = "C4: removing a task that does not run fails"
 	addAnswersEarly      bug = "C5: Add returns before the task is in List"
 	removeAnswersEarly   bug = "C5: Remove returns before the task has stopped"
+	writesAgain          bug = "C5: each write is made again later"
+	removesLingering     bug = "C5: Remove returns before a task that is slow has stopped"
 	forgetsSecondWrite   bug = "C5: Apply does only the first write"
 	refusesYetAdds       bug = "C6: a refused task is added"
 	refusalIsUnknown     bug = "C6: a refusal is reported as a failure"
 	staleYetDone         bug = "C6: a stale write is refused and done"
 	timeoutIsRejection   bug = "C6: a write that timed out counts as rejected"
+	errorsAreEmpty       bug = "C6: every error of List is an empty list"
 	strangersAreEmpty    bug = "C6: a worker that does not exist runs nothing"
 	strangersAreAddedTo  bug = "C6: a write to a worker that does not exist succeeds"
 	answersReversed      bug = "C6: Apply answers in another order"
@@ -250,6 +254,12 @@ const (
 	noTermListResets     bug = "C7: a List without a term lowers the fence"
 	removeOutlivesLeader bug = "C7: a Remove that waited for the stop returns nil after a call of a higher epoch"
 	fencesFirstOnly      bug = "C7: Apply fences only its first write"
+	callsReachSuccessor  bug = "C7: calls for a process reach its successor"
+	heldReachSuccessor   bug = "C7: a write that is held back reaches the successor"
+	pinsAreLost          bug = "C8: pins are lost"
+	pinsAreFirst         bug = "C8: the tasks to pin are first"
+	pinsAll              bug = "C8: every task is pinned"
+	pinsInVain           bug = "C8: a worker whose List cannot pin stops what it pins"
 	alwaysHeld           bug = "C9: every list is held"
 	cutListsLast         bug = "C9: a list that is not held lacks a start that arrives later"
 	cutListsNothing      bug = "C9: List of a worker that is cut off is empty"
@@ -279,6 +289,15 @@ func TestFindsWhatIsBroken(t *testing.T) {
 		refusalIsUnknown:     {"C6/RefusedIsNotDone", "C6/MixedAnswers/Apply"},
 		staleYetDone:         {"C6/StaleIsNotDone", "C7/LowerNumber", "C7/LowerEpoch", "C7/DelayedPastList"},
 		timeoutIsRejection:   {"C6/HeldIsNotRejected"},
+		errorsAreEmpty:       {"C6/ErrorIsNotEmpty"},
+		writesAgain:          {"C5/NotRepeated"},
+		removesLingering:     {"C7/RemoveWaits"},
+		callsReachSuccessor:  {"C7/Successor"},
+		heldReachSuccessor:   {"C7/Successor"},
+		pinsAreLost:          {"C8/Pinned", "C8/LostPins"},
+		pinsAreFirst:         {"C8/Pinned"},
+		pinsAll:              {"C8/Pinned"},
+		pinsInVain:           {"C8/LostPins"},
 		strangersAreEmpty:    {"C6/UnknownWorkers"},
 		strangersAreAddedTo:  {"C6/UnknownWorkers"},
 		answersReversed:      {"C6/MixedAnswers/Apply"},

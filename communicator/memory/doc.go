@@ -12,7 +12,8 @@
 // # Processes
 //
 // [Cluster.Start] starts the process of a worker. [Cluster.Kill] ends it: its tasks
-// and all its state are lost.
+// and all its state are lost. Names have no incarnations: a call reaches the process that
+// has the name now. So call RemoveWorker and AddWorker of the orchestrator as well.
 //
 // # The network
 //

@@ -38,6 +38,8 @@ func TestCommunicatorKeepsItsContract(t *testing.T) {
 			Cut:     func(m member) func() { return remotes[m].cut() },
 			Refuse:  func(m member, e endpoint) func() { return remotes[m].refuse(e) },
 			Linger:  func(m member, e endpoint) func() { return remotes[m].linger(e) },
+			Pin:     func(m member, e endpoint) func() { return remotes[m].pin(e) },
+			Restart: func(m member) member { return remotes[m].restart() },
 		}
 	})
 }
@@ -49,10 +51,10 @@ func testCommunicator(t *testing.T) communicator {
 }
 
 // remote is a worker behind its handler, with a runner in between that can hold
-// writes back and refuse tasks.
+// writes back and refuse tasks. Its tasks are jobs, and movable unless they are pinned.
 type remote struct {
 	member
-	runner
+	restart func() member // replaces the process
 
 	mu      sync.Mutex
 	held    chan struct{} // closed by release; nil: writes are not held
@@ -60,29 +62,18 @@ type remote struct {
 	off     chan struct{} // closed by heal; nil: not cut off
 	refused map[endpoint]bool
 	lingers map[endpoint]chan struct{} // closed when the task may stop
+	pins    map[endpoint]chan struct{} // closed when the job may move
+	handler http.Handler
 	starts  atomic.Int64
 }
 
-func newRemote(t *testing.T, name string, opts ...worker.Option) *remote {
-	r := &remote{refused: make(map[endpoint]bool), lingers: make(map[endpoint]chan struct{})}
-	w, err := worker.New(func(ctx context.Context, e endpoint) error {
-		r.starts.Add(1)
-		<-ctx.Done()
-		r.mu.Lock()
-		lingers := r.lingers[e]
-		r.mu.Unlock()
-		if lingers != nil {
-			<-lingers
-		}
-		return nil
-	}, opts...)
-	require.NoError(t, err)
-	r.runner = w
-	path := fmt.Sprintf("/%s/%d", name, w.Incarnation())
-	handler := newHandler(path, r)
+func newRemote(t *testing.T, name string) *remote {
+	r := &remote{
+		refused: make(map[endpoint]bool), lingers: make(map[endpoint]chan struct{}), pins: make(map[endpoint]chan struct{}),
+	}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
-		off := r.off
+		off, handler := r.off, r.handler
 		r.mu.Unlock()
 		if off != nil {
 			<-off
@@ -90,26 +81,65 @@ func newRemote(t *testing.T, name string, opts ...worker.Option) *remote {
 		}
 		handler.ServeHTTP(w, req)
 	}))
-	r.member = member{Name: name, URL: srv.URL + path}
-	t.Cleanup(func() {
-		srv.Close()
-		require.NoError(t, w.Close(context.WithoutCancel(t.Context())))
-	})
+	t.Cleanup(srv.Close)
+	start := func() member {
+		w, err := worker.New(r.run, worker.WithCompletion(func(endpoint) {}))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, w.Close(context.WithoutCancel(t.Context()))) })
+		path := fmt.Sprintf("/%s/%d", name, w.Incarnation())
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.handler = newHandler(path, incarnation{r, w})
+		return member{Name: name, URL: srv.URL + path}
+	}
+	r.member, r.restart = start(), start
 	return r
 }
 
-func (r *remote) Add(ctx context.Context, e endpoint) error {
+// run is the function of every task. It ends when it is told to, but not while it lingers.
+func (r *remote) run(ctx context.Context, e endpoint) error {
+	r.starts.Add(1)
 	r.mu.Lock()
-	refused := r.refused[e]
+	pinned := r.pins[e]
 	r.mu.Unlock()
+	if pinned == nil {
+		worker.Movable(ctx)
+	}
+	select {
+	case <-pinned:
+		worker.Movable(ctx)
+		<-ctx.Done()
+	case <-ctx.Done():
+	}
+	r.mu.Lock()
+	lingers := r.lingers[e]
+	r.mu.Unlock()
+	if lingers != nil {
+		<-lingers
+	}
+	return nil
+}
+
+// incarnation is a process of a remote.
+type incarnation struct {
+	*remote
+	worker runner
+}
+
+func (i incarnation) List(ctx context.Context) ([]endpoint, error) { return i.worker.List(ctx) }
+
+func (i incarnation) Add(ctx context.Context, e endpoint) error {
+	i.mu.Lock()
+	refused := i.refused[e]
+	i.mu.Unlock()
 	if refused {
 		return fmt.Errorf("%w: no room", orchestrator.ErrRejected)
 	}
-	return r.write(ctx, func(ctx context.Context) error { return r.runner.Add(ctx, e) })
+	return i.write(ctx, func(ctx context.Context) error { return i.worker.Add(ctx, e) })
 }
 
-func (r *remote) Remove(ctx context.Context, e endpoint) error {
-	return r.write(ctx, func(ctx context.Context) error { return r.runner.Remove(ctx, e) })
+func (i incarnation) Remove(ctx context.Context, e endpoint) error {
+	return i.write(ctx, func(ctx context.Context) error { return i.worker.Remove(ctx, e) })
 }
 
 // write delivers a held write even if its caller no longer waits.
@@ -165,6 +195,15 @@ func (r *remote) refuse(e endpoint) (accept func()) {
 	return func() { set(false) }
 }
 
+// pin makes a job not movable. It must be called before the job is added.
+func (r *remote) pin(e endpoint) (unpin func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pinned := make(chan struct{})
+	r.pins[e] = pinned
+	return func() { close(pinned) }
+}
+
 // linger makes a task slow to stop.
 func (r *remote) linger(e endpoint) (end func()) {
 	r.mu.Lock()
@@ -187,13 +226,15 @@ func TestC8_JobsThatRunAreNotMoved(t *testing.T) {
 			o, err := orchestrator.New(comm)
 			require.NoError(t, err)
 			const jobs = 4
+			first := newRemote(t, "w1")
 			for i := range jobs {
-				require.NoError(t, o.AddTask(endpoint{Name: fmt.Sprint("job ", i)}))
+				job := endpoint{Name: fmt.Sprint("job ", i)}
+				first.pin(job)
+				require.NoError(t, o.AddTask(job))
 			}
-			first := newRemote(t, "w1", worker.WithCompletion(func(endpoint) {}))
 			require.NoError(t, o.AddWorker(first.member))
 			require.NoError(t, o.NextTerm(t.Context()))
-			require.NoError(t, o.AddWorker(newRemote(t, "w2", worker.WithCompletion(func(endpoint) {})).member))
+			require.NoError(t, o.AddWorker(newRemote(t, "w2").member))
 			var errs []error
 			for range 3 {
 				errs = append(errs, o.NextTerm(t.Context()))
@@ -203,7 +244,7 @@ func TestC8_JobsThatRunAreNotMoved(t *testing.T) {
 			} else {
 				require.NoError(t, errors.Join(errs...))
 			}
-			tasks, err := first.List(t.Context())
+			tasks, err := testCommunicator(t).List(t.Context(), first.member)
 			require.NoError(t, err)
 			require.Len(t, tasks, jobs)
 			require.EqualValues(t, jobs, first.starts.Load())
