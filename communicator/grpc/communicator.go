@@ -145,7 +145,9 @@ func (c *Communicator) link(w WorkerID) (*link, error) {
 // List returns the tasks that a worker was told to run and has not stopped. Waiting
 // tasks come first, because they cost least to move, and the jobs that the worker
 // pins come last. While nothing changes, List returns the very same slice. An
-// impossible answer is an error, and so is an answer of another incarnation.
+// impossible answer is an error, and so is an answer of another incarnation. If nothing
+// collects the pins of a leader's List, writes that would stop a job that runs are
+// rejected until the next List.
 //
 // List gives tasks with outdated content the newer one, as far as one message
 // allows. If that fails, List logs it, and the next List tries again.
@@ -180,7 +182,9 @@ func (c *Communicator) List(ctx context.Context, w WorkerID) ([]string, error) {
 		}
 		c.settings.Logger.Warn("new content not delivered, will retry", "worker", w, "err", err)
 	}
-	orchestrator.Pin(ctx, s.pinned)
+	if carried := orchestrator.Pin(ctx, s.pinned); termOf(ctx) != nil {
+		l.pinsLost.Store(!carried)
+	}
 	if len(stopped) == 0 {
 		return s.names, nil
 	}

@@ -38,8 +38,23 @@ func (s *servedWorker) as(name string) WorkerID { return WorkerID{name, s.worker
 // newServedWorker starts a worker that runs its tasks until they are stopped.
 func newServedWorker(t testing.TB, opts ...Option) *servedWorker {
 	t.Helper()
+	return newServed(t, nil, opts...)
+}
+
+// newServed is newServedWorker with jobs: before each of its tasks the worker calls
+// before, which may let it move. nil: its tasks are no jobs.
+func newServed(t testing.TB, before func(ctx context.Context, task string), opts ...Option) *servedWorker {
+	t.Helper()
 	s := &servedWorker{gate: &grpctest.Gate{}, tasks: &grpctest.Tasks{}}
-	w, err := worker.New(s.tasks.Run, worker.WithAccept(s.tasks.Accept))
+	run, options := s.tasks.Run, []worker.Option{worker.WithAccept(s.tasks.Accept)}
+	if before != nil {
+		run = func(ctx context.Context, task string) error {
+			before(ctx, task)
+			return s.tasks.Run(ctx, task)
+		}
+		options = append(options, worker.WithCompletion(func(string) {}))
+	}
+	w, err := worker.New(run, options...)
 	require.NoError(t, err)
 	s.worker = w
 	t.Cleanup(func() { require.NoError(t, w.Close(context.WithoutCancel(t.Context()))) })

@@ -31,6 +31,7 @@ type link struct {
 	settings    *option.Communicator
 	last        *atomic.Pointer[snapshot] // the newest report; never nil
 	runsUngiven atomic.Bool               // the worker has not stopped tasks that it was not given
+	pinsLost    atomic.Bool               // nothing collected the pins of the last List of a leader
 	assigned    *assigned                 // nil if there are no receipts
 
 	mu     sync.Mutex
@@ -52,6 +53,7 @@ func (c *Communicator) newLink(w WorkerID, address string) *link {
 func (l *link) adopt(before *link) {
 	l.last, l.assigned = before.last, before.assigned
 	l.runsUngiven.Store(before.runsUngiven.Load())
+	l.pinsLost.Store(before.pinsLost.Load())
 }
 
 // lastAnswers is how long a call may still take when its worker is disconnected. A

@@ -41,6 +41,17 @@ func (s *snapshot) listed() map[string]bool {
 	return names
 }
 
+// mayStop returns an error if a task is a job that runs. The worker believes that its
+// leader has seen that.
+func (s *snapshot) mayStop(task string) error {
+	for i := range s.Tasks {
+		if t := &s.Tasks[i]; t.Name == task && t.Pinned && t.State != worker.Completed && t.State != worker.Failed {
+			return fmt.Errorf("%w: job %q is %v, and nothing collects the pins of List", orchestrator.ErrRejected, task, t.State)
+		}
+	}
+	return nil
+}
+
 // report requests the worker's tasks.
 func (l *link) report(ctx context.Context) (*snapshot, error) {
 	if ctx.Err() != nil {

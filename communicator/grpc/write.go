@@ -58,6 +58,9 @@ func (c *Communicator) Apply(ctx context.Context, w WorkerID, writes []orchestra
 	}}
 	for i, write := range writes {
 		change, err := c.change(w, write)
+		if err == nil && write.Op == orchestrator.OpRemove && l.pinsLost.Load() {
+			err = l.last.Load().mayStop(write.Task)
+		}
 		if err != nil {
 			errs[i] = err
 			continue
