@@ -3,7 +3,9 @@ package membership_test
 // W6: Close.
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,7 +103,8 @@ func TestW6_CloseSaysWhatItStillWaitsFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := startMember(t, &cluster{})
+				var out bytes.Buffer
+				m := startMember(t, &cluster{}, worker.WithCompletion(func(string) {}), worker.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
 				m.stop = time.Hour
 				m.add("a", "b")
 				earlier(m)
@@ -115,6 +118,7 @@ func TestW6_CloseSaysWhatItStillWaitsFor(t *testing.T) {
 				after(2 * time.Hour)
 				require.True(t, m.ended())
 				require.Equal(t, 1, m.said("drain cut short, stopping"))
+				require.NotContains(t, out.String(), "pins", "the member's own look is not a leader's List")
 			})
 		})
 	}

@@ -150,9 +150,8 @@ func (r *Runner) startDrain() bool {
 // it, and nothing later would log why.
 func (r *Runner) leaveNow(cause error) {
 	r.leaving.Do(func() {
-		tasks, _ := r.worker.List(context.Background()) // a call without a term cannot fail
-		if len(tasks) > 0 {
-			r.log.Warn("drain cut short, stopping remaining tasks", "worker", r.name, "tasks", len(tasks), "first", tasks[0])
+		if tasks := r.worker.Status(); len(tasks) > 0 { // not List: the worker would take it for the leader's
+			r.log.Warn("drain cut short, stopping remaining tasks", "worker", r.name, "tasks", len(tasks), "first", tasks[0].Task)
 		}
 		r.hurried = cause
 		close(r.leave)
