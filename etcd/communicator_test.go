@@ -56,16 +56,22 @@ func (s *stage) cluster(gate *gate, comm func() orchestrator.Communicator[etcd.W
 		Hold:           func(w etcd.WorkerID) func() { return gate.hold("/work/assigned/" + w.Name + "/") },
 		Refuse:         func(w etcd.WorkerID, task string) func() { return picky.refuse(w.Name, task) },
 	}
-	cuts := map[string]func() func(){}
+	cuts, members := map[string]func() func(){}, map[string]*runningMember{}
 	for _, name := range []string{"w1", "w2"} {
 		client, p := s.behind()
 		h := s.startMember(client, name, 20*time.Second, worker.WithAccept(func(_ context.Context, task string, _ []byte) error {
 			return picky.accept(name, task)
 		}))
+		members[name] = h
 		cluster.Workers = append(cluster.Workers, h.joined())
 		cuts[name] = func() func() { p.Cut(netfault.Both); return p.Heal }
 	}
 	cluster.Cut = func(w etcd.WorkerID) func() { return cuts[w.Name]() }
+	cluster.Restart = func(w etcd.WorkerID) (successor etcd.WorkerID) {
+		members[w.Name].worker.EndLease(errors.New("restarted by a test"))
+		s.eventually(w.Name+" has joined again", func() bool { successor = members[w.Name].joined(); return successor != w })
+		return successor
+	}
 	cluster.Communicator = comm()
 	return cluster
 }

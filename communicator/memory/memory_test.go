@@ -248,17 +248,31 @@ func TestRefuse_AnswersInTheWorkersStead(t *testing.T) {
 	require.Nil(t, c.Apply(t.Context(), "w1", writes{{Op: orchestrator.OpAdd, Task: "poison"}}))
 }
 
+// pin is a job that must not be moved until the channel is closed.
+type pin struct {
+	worker, task string
+	ends         chan struct{}
+}
+
 // underTest returns a new cluster for the conformance kit. cut is the switch that
 // cuts a worker off.
 func underTest(plain bool, cut func(*cluster, ...string)) func(*testing.T) communicatortest.Cluster[string, string] {
 	return func(t *testing.T) communicatortest.Cluster[string, string] {
 		lingers := make(chan struct{}, 1) // holds a value while tasks are slow to stop
-		c := start(t, func(ctx context.Context, _, _ string) error {
+		var pinned atomic.Pointer[pin]
+		c := start(t, func(ctx context.Context, name, task string) error {
+			if p := pinned.Load(); p != nil && p.worker == name && p.task == task {
+				select {
+				case <-p.ends:
+				case <-ctx.Done():
+				}
+			}
+			worker.Movable(ctx)
 			<-ctx.Done()
 			lingers <- struct{}{}
 			<-lingers
 			return nil
-		})
+		}, memory.WithWorkerOptions(worker.WithCompletion(func(string) {})))
 		under := communicatortest.Cluster[string, string]{
 			Communicator:   c,
 			Workers:        []string{"w1", "w2"},
@@ -268,6 +282,11 @@ func underTest(plain bool, cut func(*cluster, ...string)) func(*testing.T) commu
 			Linger: func(string, string) func() {
 				lingers <- struct{}{}
 				return func() { <-lingers }
+			},
+			Pin: func(worker, task string) func() {
+				ends := make(chan struct{})
+				pinned.Store(&pin{worker, task, ends})
+				return func() { close(ends) }
 			},
 			Cut: func(name string) func() {
 				cut(c, name)
