@@ -381,6 +381,37 @@ func TestC8_PinsAreCollectedWithoutALock(t *testing.T) {
 	require.Equal(t, 1, pins)
 }
 
+// A List of an earlier term that arrives late tells the leader of the present term nothing:
+// neither that a job runs now, nor that pins are lost or carried.
+func TestC8_AListOfAnEarlierTermIsNotSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t, except("a", nil), worker.WithSlots(1), worker.WithCompletion(func(string) {}))
+		term := func(n uint64) context.Context {
+			return orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: 1, Number: n})
+		}
+		look := func(ctx context.Context) {
+			_, err := w.List(ctx)
+			require.NoError(t, err)
+		}
+		require.Nil(t, w.Apply(term(2), add("a", "b")))
+		look(collecting(term(2)))
+		require.NoError(t, w.Remove(term(2), "a"))
+		synctest.Wait()
+		require.Equal(t, "b:running ", states(w))
+		look(collecting(term(1)))
+		_, _, err := w.Report(term(1), 0)
+		require.NoError(t, err)
+		require.ErrorIs(t, w.Remove(term(2), "b"), orchestrator.ErrRejected, "b waited in the List of this term")
+
+		look(term(3))
+		look(collecting(term(2)))
+		require.ErrorIs(t, w.Remove(term(3), "b"), orchestrator.ErrRejected, "pins were lost in this term")
+		look(collecting(term(4)))
+		look(term(3))
+		require.NoError(t, w.Remove(term(4), "b"))
+	})
+}
+
 // A task that calls Movable is unpinned in the next List.
 func TestW8_ATaskThatCallsMovableIsMovable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

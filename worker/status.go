@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/f8949c05/orchestrator"
 )
 
 // State is the state of a task; the package documentation shows the transitions.
@@ -160,12 +158,11 @@ func (w *Worker[T]) Report(ctx context.Context, known uint64) (n uint64, tasks [
 }
 
 // recordSeen records which tasks the leader has now seen unpinned, and whether its
-// transport carried the pins. Once the worker has seen a term, a read without one, such
-// as that of a dry run, is not the leader's and is not recorded. recordSeen returns true
-// once, if pins are lost. The caller holds mu.
+// transport carried the pins. A read of an earlier term that arrives late, or of none
+// after the first, such as that of a dry run, is not the leader's and is not recorded.
+// recordSeen returns true once, if pins are lost. The caller holds mu.
 func (w *Worker[T]) recordSeen(c caller, carried bool) (lost bool) {
-	leads := c.hasTerm || w.fence == (orchestrator.Term{})
-	if w.hooks.completed == nil || !leads {
+	if w.hooks.completed == nil || c.term != w.fence {
 		return false
 	}
 	w.log.lost = !carried
