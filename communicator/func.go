@@ -9,7 +9,8 @@
 // A Communicator that wraps another, to log, count or limit its calls, must pass on:
 //
 //   - the context, which carries the call's term (see
-//     [orchestrator.TermFromContext]). Without the term, workers refuse the writes;
+//     [orchestrator.TermFromContext]) and collects pins. Without the term, workers refuse
+//     the writes; without the pins, they refuse to stop jobs that run;
 //   - the errors, wrapped or unchanged, because errors such as
 //     orchestrator.ErrRejected determine what the orchestrator does next;
 //   - the slice that List returns, because the same slice means "unchanged";
