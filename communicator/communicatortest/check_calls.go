@@ -96,23 +96,24 @@ func (k *kit[W, T]) checkOthers(call func(context.Context) error) {
 	}
 }
 
-// checkErrorIsNotEmpty lists a worker that runs a task in ways that fail: with a context
-// that is done or whose deadline passed, and for a leader that has a successor. Each List
-// must fail, or return the task.
+// checkErrorIsNotEmpty lists a worker in ways that fail: with a context that is done or
+// whose deadline passed, and for a leader that has a successor. Each List must fail, or
+// return the tasks of now: the worker was listed before it got the second one.
 func checkErrorIsNotEmpty[W, T comparable](k *kit[W, T]) {
-	worker, want := k.Workers[0], k.Tasks[:1]
+	worker, want := k.Workers[0], k.Tasks[:2]
 	k.add(worker, want[0])
 	past := k.term
 	k.nextEpoch()
 	k.list(worker)
+	k.add(worker, want[1])
 	look := func(term orchestrator.Term, timeout time.Duration, how string) {
 		k.Helper()
 		switch got, err := k.look(timeout, term, worker); {
 		case errors.Is(err, errEndless):
 			k.failf("List(%v) %s: %v", worker, how, err)
 		case err == nil && !sameTasks(got.tasks, want):
-			k.failf("List(%v) %s returned %v and no error, want an error, or %v: an error that reads as an empty list "+
-				"makes the leader start all tasks of the worker elsewhere, while they run", worker, how, got.tasks, want)
+			k.failf("List(%v) %s returned %v and no error, want an error, or %v: an error that reads as an empty or old list "+
+				"makes the leader start tasks elsewhere, while they run", worker, how, got.tasks, want)
 		}
 	}
 	look(k.term, 0, "with a context that was done before")
@@ -120,7 +121,7 @@ func checkErrorIsNotEmpty[W, T comparable](k *kit[W, T]) {
 	k.shorterAndShorter(func(timeout time.Duration) {
 		look(k.term, timeout, fmt.Sprintf("with %v to answer", timeout))
 	})
-	k.listed(worker, "it still runs its task", want...)
+	k.listed(worker, "it still runs its tasks", want...)
 }
 
 // shorterAndShorter calls f with timeouts from the arrival time down, until none is left,
@@ -132,7 +133,7 @@ func (k *kit[W, T]) shorterAndShorter(f func(timeout time.Duration)) {
 }
 
 // checkGivenUp gives calls up after shorter and shorter times. The answers to later calls
-// must be their own, and an Add that was given up must not return after the next List.
+// must be their own, and an Add that was given up must not take effect after the next List.
 func checkGivenUp[W, T comparable](k *kit[W, T]) {
 	worker, other, task := k.Workers[0], k.Workers[1], k.Tasks[0]
 	k.add(other, k.Tasks[1])

@@ -26,17 +26,16 @@
 //	C1   answers of other calls or workers, also     –                a mix-up that needs more than a few
 //	     after calls that were given up                               calls at once
 //	     one worker's hang that stops others         Hold or Cut
-//	C2   a list that changes later                   –                a list that the caller may not read
-//	                                                                  while it is built
-//	C3   a context that is ignored                   Hold, Cut or     a call that is slow without a switch
-//	                                                 Linger
-//	C4   an Add or Remove that fails when repeated   –                tasks that start twice within one Add
+//	C2   a list that changes later                   –                a list that changes while it is read
+//	C3   a context that is ignored                   Hold, Cut or     a List that ignores it, without Cut; a
+//	                                                 Linger           call that is slow without a switch
+//	C4   an Add or Remove that fails when repeated   –                a task that starts twice, listed once
 //	C5   Add or Remove before it is done             –; surely with   a task that List names, and that does
 //	                                                 Hold, Linger     not run, or runs and is not named
 //	     a write that is carried out again           –                one that is repeated before the call
 //	                                                                  returns, or after Timeout/20
-//	C6   an error that reads as an empty list        –                errors that need another fault, such as
-//	                                                                  a full disk
+//	C6   an error that reads as an empty list, or    –                errors that need another fault, such as
+//	     as an old one                                                a list that is too long for a message
 //	     a refusal that is done or unknown           Refuse           other reasons of ErrRejected
 //	     a worker that does not exist                UnknownWorkers
 //	C7   a term that is lost, on any kind of call    –                numbers above 2³², if Epoch is small
