@@ -18,6 +18,15 @@
 // writes only stands in for workers that do not answer. So a leader may crash at any
 // point, and the first term of the next leader repairs the state that it left.
 //
+// # Every worker that may run tasks is added before the first term
+//
+// Otherwise its tasks run twice: the leader does not ask a worker that it does not know, and
+// starts elsewhere what no other worker reports. This includes the workers that still run the
+// tasks of a leader before this one. If workers register themselves with a leader that has
+// restarted, give them time with [WithInitialWait]: for that long the leader starts nothing
+// that a worker unheard of may run. Packages etcd, replica and manager know all of their
+// workers before the first term.
+//
 // # Guarantees
 //
 // The numbers are those in the names of the tests. Those of C1 to C9 are in the
@@ -146,9 +155,9 @@
 //     stays in place. The spread is even only over what can move.
 //   - A move to a worker that fails stops its task until the next term, unless the
 //     error wraps [ErrRejected]. This includes the trial of a quarantined worker.
-//   - A worker that was present in the leader's first term and has not answered since
-//     may run any task. No missing task starts until it answers, is declared lost or
-//     is removed.
+//   - A worker that was present in the leader's first term, or registered in its initial wait
+//     ([WithInitialWait]), and has not answered since may run any task. No missing task starts
+//     until it answers, is declared lost or is removed.
 //
 // Whether a task can run twice depends on when a silent worker is declared lost. By
 // default, a worker that is cut off from the leader keeps running its tasks, and they

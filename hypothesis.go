@@ -160,7 +160,7 @@ func (s *supposition[W, T]) plan(massLoss bool, holds []term.Hold) Plan[W, T] {
 	}
 	now := term.Moment{Term: t.id.Number, Time: s.now}
 	s.fleet.Resume(&tasks, changedSince(s.last.expected, s.table.defs), now)
-	t.stats.Term, t.stats.Start, t.stats.MassLoss = t.id, s.now, massLoss
+	t.stats.Term, t.stats.Start, t.stats.MassLoss, t.stats.InitialWait = t.id, s.now, massLoss, s.fleet.WaitsUntil()
 	t.decision = s.fleet.Decide(&tasks, now)
 	t.stats.Planning = time.Since(s.now)
 	t.rows = t.rowsBefore()

@@ -93,6 +93,8 @@ type Config struct {
 	MaxPause   time.Duration `json:"max_pause_ns"`
 	Seed       uint64        `json:"seed"`
 	DryRun     bool          `json:"dry_run"`
+	// InitialWait is that of [WithInitialWait].
+	InitialWait time.Duration `json:"initial_wait_ns"`
 	// Band is that of [WithBand], and ReportedWeights whether [WithReportedWeights] was given.
 	Band            float64 `json:"band"`
 	ReportedWeights bool    `json:"reported_weights"`
@@ -118,7 +120,7 @@ func CheckOptions(opts ...Option) error {
 func (c *config) term() term.Config {
 	return term.Config{
 		Timeout: c.CommunicatorTimeout, MaxPause: c.MaxPause, MaxLoss: c.MaxLoss, MaxMoves: c.MaxMoves, Seed: c.Seed, Band: int32(math.Round(c.Band * 1e6)),
-		FirstMoves: c.FirstMoves,
+		FirstMoves: c.FirstMoves, InitialWait: c.InitialWait,
 	}
 }
 
@@ -252,6 +254,21 @@ func WithMaxLoss(fraction float64) Option {
 // between 0 and an hour.
 func WithSettle(d time.Duration) Option {
 	return checked(func(c *config) { c.Settle = d }, d >= 0 && d <= time.Hour, "WithSettle(%v): must be between 0 and 1h", d)
+}
+
+// WithInitialWait makes a new leader wait for workers that register themselves. For d after its
+// first term began, it starts no instance that no worker reports, because a worker that has not
+// registered yet may run it. Give the workers time to register: a few times the interval at which
+// they try. A worker that registers meanwhile and does not answer keeps these instances waiting
+// until it answers, is removed or is declared lost, like those present in the first term (T4). They
+// wait with [ReasonInitialWait], those of removed and lost workers too. What workers report stops,
+// moves and drains as usual.
+//
+// The default, and 0, is no wait. Then all workers that may run tasks must be added before the first
+// term; otherwise their tasks run twice. Packages etcd, replica and manager add all of theirs, so
+// they need no wait. It must be between 0 and an hour.
+func WithInitialWait(d time.Duration) Option {
+	return checked(func(c *config) { c.InitialWait = d }, d >= 0 && d <= time.Hour, "WithInitialWait(%v): must be between 0 and 1h", d)
 }
 
 // WithEpoch sets the epoch that the terms carry. It must be higher than that of every

@@ -201,6 +201,9 @@ const (
 	// ReasonNeverAnswered: the named worker has not answered since this leader started, and
 	// may run any task.
 	ReasonNeverAnswered = Reason(term.ReasonNeverAnswered)
+	// ReasonInitialWait: a worker that has not registered yet may run the instance; see
+	// [WithInitialWait].
+	ReasonInitialWait = Reason(term.ReasonInitialWait)
 	// ReasonNoWorker: no worker is open to new tasks.
 	ReasonNoWorker = Reason(term.ReasonNoWorker)
 	// ReasonNoOtherWorker: every worker that could take the instance already
@@ -293,7 +296,7 @@ func (w *Waiting[W, T]) Kind() WaitingKind {
 		return WaitingHeld
 	case ReasonFailed:
 		return WaitingFailing
-	case ReasonNeverAnswered, ReasonSkipped:
+	case ReasonNeverAnswered, ReasonInitialWait, ReasonSkipped:
 		return WaitingUnplaced
 	}
 	switch {

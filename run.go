@@ -13,7 +13,7 @@ import (
 )
 
 // Run runs a term at once, then one every interval, and one when the expectations have
-// changed and settled ([WithSettle]). A change during a term always leads to another
+// changed, or the initial wait has ended, and settled ([WithSettle]). A change during a term always leads to another
 // term. Load the tasks before, or all at once with UpdateTasks.
 //
 // Run returns the cause of ctx when ctx is done, or an error that wraps [ErrDeposed]

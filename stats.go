@@ -67,6 +67,8 @@ type TermStats struct {
 	// MassLoss reports whether too many workers are silent, or were within the last
 	// timeout, so that none is declared lost; see [WithMaxLoss].
 	MassLoss bool `json:"mass_loss"`
+	// InitialWait is the end of the wait of [WithInitialWait], and zero in terms that began after it.
+	InitialWait time.Time `json:"initial_wait,omitzero"`
 	// Observed reports whether the term is one of [Orchestrator.Observe].
 	Observed bool `json:"observed,omitempty"`
 	// Cut reports whether the term ended early, because its context was done or its

@@ -101,6 +101,9 @@ func (t *termRun[W, T]) now() term.Moment {
 // run goes through the phases.
 func (t *termRun[W, T]) run(ctx context.Context) error {
 	t.stats.Term, t.stats.Start = t.id, time.Now()
+	if wait := t.o.cfg.InitialWait; wait > 0 && t.id.Number == 1 {
+		time.AfterFunc(wait, func() { t.o.change(func() bool { return true }) }) // Run runs a term when it ends
+	}
 	t.update()
 	err := t.phases(ctx)
 	t.forgetTasks()
@@ -182,7 +185,8 @@ func (t *termRun[W, T]) update() {
 	}
 	t.workers, t.losers = o.workers, o.losers
 	now := t.now()
-	o.fleet.Begin(now)
+	o.fleet.Begin(term.Moment{Term: now.Term, Time: t.stats.Start}) // before the members were read
+	t.stats.InitialWait = o.fleet.WaitsUntil()
 	for i, late := range o.takeLate() {
 		if late == nil {
 			continue

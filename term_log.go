@@ -27,6 +27,12 @@ func (t *termRun[W, T]) log(ctx context.Context, before, plan *Plan[W, T]) {
 	for _, w := range t.returned {
 		l.Info("worker answers again", "worker", w.name)
 	}
+	switch until, was := t.stats.InitialWait, before.Stats.InitialWait; {
+	case !until.IsZero() && was.IsZero():
+		l.Info("waiting for workers to register, nothing starts that they may run", "until", until)
+	case until.IsZero() && !was.IsZero():
+		l.Info("no longer waiting for workers to register", "workers", len(t.workers), "missing", t.stats.Instances.Missing)
+	}
 	t.logMassLoss(l)
 	t.logStorm(l)
 	t.logQuarantines(l, before, plan)

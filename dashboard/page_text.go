@@ -382,6 +382,7 @@ var (
 		orchestrator.ReasonLost:          "the worker is lost",
 		orchestrator.ReasonSilent:        "the worker is silent, and is not known to run it",
 		orchestrator.ReasonNeverAnswered: "a worker has not answered since this leader started, and may run it",
+		orchestrator.ReasonInitialWait:   "the leader waits for workers to register, and one of them may run it",
 		orchestrator.ReasonDrain:         "the worker drains, and takes no tasks",
 		orchestrator.ReasonQuarantined:   "the worker is quarantined: it failed to start tasks",
 		orchestrator.ReasonPaused:        "starts pause, because the last ones failed",
@@ -404,6 +405,7 @@ var (
 	whyWaiting = map[orchestrator.Reason]string{
 		orchestrator.ReasonHeld:          "may run on a worker that does not answer",
 		orchestrator.ReasonNeverAnswered: "a worker that has not answered since this leader started may run it",
+		orchestrator.ReasonInitialWait:   "the leader waits for workers to register, and one of them may run it",
 		orchestrator.ReasonNoWorker:      "no worker is open to new tasks",
 		orchestrator.ReasonNoOtherWorker: "every worker that could take one already runs the task",
 		orchestrator.ReasonPaused:        "the workers that could take it failed to start it, or its stop failed",

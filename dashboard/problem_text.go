@@ -116,6 +116,9 @@ func (c *causes[W, T]) unplaced(from *cause[T], workers, tasks string) string {
 	case orchestrator.ReasonNeverAnswered:
 		return fmt.Sprintf("%s %s no place yet: %s may run on %s, which has not answered since this leader started.",
 			what, has, pick(from.instances, "it", "they"), workers)
+	case orchestrator.ReasonInitialWait:
+		return fmt.Sprintf("%s %s not started before %s: this leader waits for workers to register, and one of them may run %s.",
+			what, pick(from.instances, "is", "are"), clock(c.plan.Stats.InitialWait, c.plan.Stats.Start), pick(from.instances, "it", "them"))
 	case orchestrator.ReasonNoWorker:
 		if len(c.table.states) == 0 {
 			return fmt.Sprintf("%s %s no place: there are no workers.", what, has)

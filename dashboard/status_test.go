@@ -124,6 +124,10 @@ func TestD13_Causes(t *testing.T) {
 			f.Start("w2")
 			f.terms(1)
 		}, want: []string{"unplaced: 2 instances of 2 tasks have no place yet: they may run on w1, which has not answered since this leader started."}},
+		{name: "workers that have not registered yet", workers: 1, tasks: 2, opts: options{orchestrator.WithInitialWait(time.Minute)}, act: func(f *fleet) {
+			require.NoError(f.t, f.AddTask("new"))
+			f.terms(1)
+		}, want: []string{"unplaced: 3 instances of 3 tasks are not started before 00:01:00 UTC: this leader waits for workers to register, and one of them may run them."}},
 		{name: "too many instances", workers: 3, tasks: 1, act: func(f *fleet) {
 			require.NoError(f.t, f.AddTask("audit", orchestrator.WithTaskInstances(5)))
 			f.terms(1)

@@ -102,7 +102,7 @@ func (l *loop) see(v *View, now time.Time) {
 func (l *loop) beginLooking(ctx context.Context) {
 	w, r := l.follows, l.r
 	if w.o == nil {
-		o, err := orchestrator.New(w.c, slices.Concat(r.s.orchestrator, []orchestrator.Option{orchestrator.WithEpoch(w.epoch)})...)
+		o, err := orchestrator.New(w.c, slices.Concat(r.s.orchestrator, []orchestrator.Option{orchestrator.WithEpoch(w.epoch), orchestrator.WithInitialWait(0)})...)
 		if err != nil {
 			l.show(err)
 			return

@@ -40,6 +40,8 @@ func TestT15_BadInput_Options(t *testing.T) {
 		{"moves below 0", orchestrator.WithMaxMoves(-1), []string{"WithMaxMoves", "-1"}},
 		{"settle below 0", orchestrator.WithSettle(-time.Second), []string{"WithSettle", "-1s"}},
 		{"settle without end", orchestrator.WithSettle(math.MaxInt64), []string{"WithSettle", "2562047h"}},
+		{"initial wait below 0", orchestrator.WithInitialWait(-time.Second), []string{"WithInitialWait", "-1s"}},
+		{"initial wait above an hour", orchestrator.WithInitialWait(time.Hour + 1), []string{"WithInitialWait", "1h0m0.000000001s"}},
 		{"pause 0", orchestrator.WithMaxPause(0), []string{"WithMaxPause", "0s"}},
 		{"pause below 0", orchestrator.WithMaxPause(-time.Second), []string{"WithMaxPause", "-1s"}},
 		{"pause above a day", orchestrator.WithMaxPause(24*time.Hour + 1), []string{"WithMaxPause", "24h0m0.000000001s"}},
@@ -72,6 +74,7 @@ func TestT15_BadInput_LimitsThatAreAllowed(t *testing.T) {
 	_, err := orchestrator.New(communicator.Func[string, string]{},
 		orchestrator.WithCommunicatorTimeout(1), orchestrator.WithConcurrency(1), orchestrator.WithGracePeriod(0),
 		orchestrator.WithMaxLoss(0), orchestrator.WithMaxLoss(1), orchestrator.WithMaxMoves(0), orchestrator.WithSettle(0),
+		orchestrator.WithInitialWait(0), orchestrator.WithInitialWait(time.Hour),
 		orchestrator.WithMaxPause(1), orchestrator.WithMaxPause(24*time.Hour), orchestrator.WithSeed(0), orchestrator.WithDryRun(),
 		orchestrator.WithEpoch(0), orchestrator.WithHandoff(orchestrator.HandoffDefault), hold,
 		orchestrator.WithLogger(slog.New(slog.DiscardHandler)), orchestrator.WithStats(func(orchestrator.TermStats) {}))

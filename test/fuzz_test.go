@@ -135,7 +135,11 @@ type drawn struct {
 	reading bool // a Plan is under way, which calls no worker
 
 	number  uint64
-	initial map[string]bool // the workers of the first term that had any and that were never heard
+	initial map[string]bool // the workers that may run anything: of the first term that had any, and of the initial wait
+	known   map[string]bool // the workers of the last term
+	waited  bool            // the last term was in the initial wait
+	began   time.Time       // when the first term began
+	wait    time.Duration   // WithInitialWait
 }
 
 // listed is an answer to List. Its last tasks are pinned.
@@ -171,13 +175,15 @@ func (b *drawn) draw(ctx context.Context, n int, call ...string) int {
 }
 
 func newDrawn(t *testing.T, data []byte) *drawn {
-	b := &drawn{t: t, data: data, answers: make(map[string][]listed), acked: make(map[string][]orchestrator.Write[string]), maybe: make(map[string]map[string]sent)}
+	b := &drawn{t: t, data: data, answers: make(map[string][]listed), acked: make(map[string][]orchestrator.Write[string]), maybe: make(map[string]map[string]sent), known: make(map[string]bool)}
+	b.wait = []time.Duration{0, 0, 0, 40 * time.Second}[len(data)%4]
 	var comm orchestrator.Communicator[string, string] = b
 	settings := b.next(256)
 	if settings&1 != 0 {
 		comm = &drawnApplier{b}
 	}
 	opts := options{
+		orchestrator.WithInitialWait(b.wait),
 		orchestrator.WithConcurrency(1 + settings>>1&3),
 		orchestrator.WithGracePeriod([]time.Duration{30 * time.Second, 0, orchestrator.HoldUntilRemoved, time.Second}[settings>>3&3]),
 		orchestrator.WithMaxLoss([]float64{0.5, 0, 1, 0.2}[settings>>5&3]),
@@ -220,6 +226,7 @@ func (b *drawn) change() {
 		b.o.RemoveWorker(worker)
 		delete(b.maybe, worker)
 		delete(b.initial, worker)
+		delete(b.known, worker)
 	case 5:
 		if err := b.o.DrainWorker(worker); err != nil {
 			require.ErrorIs(b.t, err, orchestrator.ErrUnknownWorker)
@@ -335,21 +342,28 @@ func (b *drawn) dropLate(failures []error) {
 	}
 }
 
-// noteInitial notes the workers of the first term that had any, and removes those that
-// have answered since.
+// noteInitial notes the workers of the first term that had any, and those that came after a term of
+// the initial wait, and removes those that have answered since.
 func (b *drawn) noteInitial() {
-	states := b.o.LastActual()
-	if b.initial == nil && len(states) > 0 {
+	states, stats := b.o.LastActual(), b.o.LastPlan().Stats
+	if b.began.IsZero() {
+		b.began = stats.Start
+	}
+	first := b.initial == nil && len(states) > 0
+	if first {
 		b.initial = make(map[string]bool)
-		for _, s := range states {
-			b.initial[s.Name] = true
-		}
 	}
 	for _, s := range states {
+		if first || b.waited && !b.known[s.Name] {
+			b.initial[s.Name] = true
+		}
+		b.known[s.Name] = true
 		if s.State == orchestrator.Lost || !s.LastAnswer.IsZero() {
 			delete(b.initial, s.Name)
 		}
 	}
+	b.waited = stats.Start.Before(b.began.Add(b.wait))
+	require.Equal(b.t, b.waited, !stats.InitialWait.IsZero())
 }
 
 // checkPlan checks a plan against the expectations.
@@ -465,6 +479,7 @@ func (b *drawn) checkActual(p plan) {
 		}
 		if c.Kind.Op == orchestrator.Start {
 			require.Empty(t, b.initial, "T4: %+v, and these may run anything", c)
+			require.False(t, b.waited, "T4: %+v, and workers may still register", c)
 		}
 		if c.Kind.Op == orchestrator.Start && c.Outcome == orchestrator.OutcomeDone {
 			started[c.Task]++

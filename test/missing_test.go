@@ -78,6 +78,7 @@ func TestD14_Kinds(t *testing.T) {
 	kinds := map[waiting]orchestrator.WaitingKind{
 		{Reason: orchestrator.ReasonHeld, Named: true}:          orchestrator.WaitingHeld,
 		{Reason: orchestrator.ReasonNeverAnswered, Named: true}: orchestrator.WaitingUnplaced,
+		{Reason: orchestrator.ReasonInitialWait}:                orchestrator.WaitingUnplaced,
 		{Reason: orchestrator.ReasonNoWorker}:                   orchestrator.WaitingUnplaced,
 		{Reason: orchestrator.ReasonNoWorker, Named: true}:      orchestrator.WaitingStaying,
 		{Reason: orchestrator.ReasonNoOtherWorker}:              orchestrator.WaitingUnplaced,

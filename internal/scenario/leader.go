@@ -77,6 +77,8 @@ func (p *player) setting(name, value string) orchestrator.Option {
 		return orchestrator.WithMaxPause(p.duration(value))
 	case "dry":
 		return orchestrator.WithDryRun()
+	case "wait":
+		return orchestrator.WithInitialWait(p.duration(value))
 	case "settle":
 		return orchestrator.WithSettle(p.duration(value))
 	case "handoff":

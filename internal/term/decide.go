@@ -129,6 +129,7 @@ const (
 
 	ReasonHeld          Reason = "held"
 	ReasonNeverAnswered Reason = "never answered"
+	ReasonInitialWait   Reason = "initial wait"
 	ReasonNoWorker      Reason = "no open worker"
 	ReasonNoOtherWorker Reason = "no other worker"
 	ReasonPaused        Reason = "paused"
@@ -144,7 +145,6 @@ type decider struct {
 	index     []int32                 // planner's worker → fleet's
 	place     []int32                 // fleet's worker → planner's; of a lost one, any
 	forbidden map[rebalance.Pair]bool // problem.Forbidden
-	frozen    bool                    // some worker is silent or late
 	capped    []int32                 // the wanted instances, less those that the planner must not start
 	isCapped  bool                    // problem.Want is capped
 	makesRoom bool                    // healthy tasks make room for some suspect
@@ -175,8 +175,8 @@ type leaving struct {
 
 // Decide plans a term. Beside the planner's time, which package rebalance states, it
 // takes O(workers + changes) and O(failed starts · log(failed starts)). It takes
-// O(instances) for the tasks of silent workers, and while an initial worker has not
-// answered, a suspect runs, or a failed stop is remembered.
+// O(instances) for the tasks of silent workers, and in the initial wait, while an initial worker has
+// not answered, a suspect runs, or a failed stop is remembered.
 func (f *Fleet) Decide(t *Tasks, now Moment) Decision {
 	f.grow(len(t.Instances))
 	t.grow(len(f.flags))
@@ -379,7 +379,7 @@ func (d *decider) loadsAfter() []int {
 // pause. Changes that failed before come last, and a stop that failed is not sent while
 // it pauses.
 func (d *decider) order() {
-	stopFirst, anyTask := d.overlap(), d.fleet.neverAnswered() != nil
+	stopFirst, anyTask := d.overlap(), d.fleet.waits || d.fleet.neverAnswered() != nil
 	for i := range d.out.Changes {
 		c := &d.out.Changes[i]
 		c.StartFirst = d.expect.StartFirst[c.Task] && !anyTask && d.fleet.stamps[c.Task] != stopFirst

@@ -18,6 +18,8 @@ type Config struct {
 	// FirstMoves is how many moves to a worker may be under way before it has
 	// acknowledged a start in the term.
 	FirstMoves int
+	// InitialWait is how long after the first term workers that are not known yet may run any task.
+	InitialWait time.Duration
 }
 
 // Fleet is a leader's view of its workers, and of the starts and stops that failed. Use
@@ -31,6 +33,10 @@ type Fleet struct {
 	// started: there was a term with workers. The workers of the first such term are
 	// initial.
 	started bool
+	// waitUntil is the end of the initial wait; zero before the first term and without a wait.
+	// waits: the term began before.
+	waitUntil time.Time
+	waits     bool
 	// massLossSince is when too many workers fell silent, and massLossEnded when enough
 	// answered again. They are zero without a mass loss. silentSince is when moves for an even
 	// spread began to wait for silent workers.
@@ -104,7 +110,8 @@ type Worker struct {
 	Serial   uint64 // never reused
 	State    State
 	Draining bool
-	// initial: it was among the first workers, so it may run tasks of an earlier leader.
+	// initial: it was among the first workers, or joined in the initial wait, so it may run tasks of
+	// an earlier leader.
 	initial bool
 	// Heard: it has answered.
 	Heard bool
@@ -196,8 +203,13 @@ func (w *Worker) holds() []int32 {
 	return slices.Concat(w.runs, w.unsure.sorted())
 }
 
-// Begin begins a term: old quarantines and falls end.
+// Begin begins a term: old quarantines and falls end. The first call begins the initial wait. The
+// members of the term must have been read after now.
 func (f *Fleet) Begin(now Moment) {
+	if f.cfg.InitialWait > 0 && f.waitUntil.IsZero() {
+		f.waitUntil = now.Time.Add(f.cfg.InitialWait)
+	}
+	f.waits = now.Time.Before(f.waitUntil)
 	maps.DeleteFunc(f.falls, func(_ string, x falls) bool { return now.Time.Sub(x.last) >= fallMemory })
 	maps.DeleteFunc(f.moved, func(_ int32, m moved) bool { return !m.rests(now) })
 	f.breakers.forgetQuarantines(now)
@@ -260,7 +272,8 @@ func (w *Worker) sinceAnswer() Set {
 }
 
 // Join adds the new members, after Retain has removed the others. legacy returns, for the
-// member at an index, the legacy of a removed worker of its name.
+// member at an index, the legacy of a removed worker of its name. A worker that joins after a term
+// of the initial wait is initial, because it may have been added before the end of the wait.
 //
 // A worker that takes the name of a removed one may run the tasks that were started on
 // that one last: if it is removed during a term, and added again for a new process, that
@@ -270,7 +283,7 @@ func (f *Fleet) Join(members []Member, now time.Time, legacy func(i int) Set) {
 	changed := make(map[uint64]bool)
 	for i, m := range members {
 		if i == len(f.Workers) {
-			w := &Worker{Serial: m.Serial, initial: !f.started, Since: now}
+			w := &Worker{Serial: m.Serial, initial: !f.started || f.waits, Since: now}
 			w.unsure = maps.Clone(legacy(i))
 			f.Workers = append(f.Workers, w)
 		}
@@ -338,6 +351,14 @@ func (f *Fleet) neverAnswered() *Worker {
 		}
 	}
 	return nil
+}
+
+// WaitsUntil returns the end of the initial wait, or zero if the term began later.
+func (f *Fleet) WaitsUntil() time.Time {
+	if !f.waits {
+		return time.Time{}
+	}
+	return f.waitUntil
 }
 
 // bySerial returns the worker with a serial, or nil if it was removed.

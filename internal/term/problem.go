@@ -16,7 +16,7 @@ func (d *decider) makeProblem() {
 	p.States, p.Running, p.Pinned = p.States[:0], p.Running[:0], nil
 	p.Forbidden, d.index = p.Forbidden[:0], d.index[:0]
 	d.leaving, d.stopAgain, d.retries = d.leaving[:0], d.stopAgain[:0], d.retries[:0]
-	d.frozen, d.isCapped, d.makesRoom = false, false, false
+	d.isCapped, d.makesRoom = false, false
 	d.limitMoves()
 	d.findSuspects()
 	d.markLate()
@@ -36,7 +36,7 @@ func (d *decider) makeProblem() {
 		state := rebalance.Open
 		switch {
 		case w.isFrozen():
-			state, d.frozen = rebalance.Frozen, true // silence outranks draining
+			state = rebalance.Frozen // silence outranks draining
 		case w.Draining:
 			state = rebalance.Draining
 		case closed[i]:
@@ -60,10 +60,10 @@ func (d *decider) makeProblem() {
 	}
 	d.forbid()
 	d.removeLeaving()
-	if d.frozen {
-		if w := d.fleet.neverAnswered(); w != nil {
-			d.capWant(w)
-		}
+	if w := d.fleet.neverAnswered(); w != nil {
+		d.capWant(ReasonNeverAnswered, int32(slices.Index(d.fleet.Workers, w)))
+	} else if d.fleet.waits {
+		d.capWant(ReasonInitialWait, handover.None)
 	}
 	d.setAside()
 	d.addRules()
@@ -295,9 +295,9 @@ func (d *decider) forgetLeft() {
 	})
 }
 
-// capWant limits the wanted instances of each task to the reported ones, because a worker
-// that has not answered yet may run the rest.
-func (d *decider) capWant(silent *Worker) {
+// capWant limits the wanted instances of each task to the reported ones, because a worker may run
+// the rest that has not answered yet, or is not known yet. The rest waits, with a reason and its worker.
+func (d *decider) capWant(why Reason, worker int32) {
 	p := &d.problem
 	d.capped = slices.Grow(d.capped[:0], len(p.Want))[:len(p.Want)]
 	clear(d.capped)
@@ -310,11 +310,10 @@ func (d *decider) capWant(silent *Worker) {
 			}
 		}
 	}
-	at := int32(slices.Index(d.fleet.Workers, silent))
 	for task, want := range p.Want {
 		if lack := want - d.capped[task]; lack > 0 {
 			d.out.Missing += int(lack)
-			d.out.Waiting = append(d.out.Waiting, Waiting{Task: int32(task), Instances: int(lack), Reason: ReasonNeverAnswered, Worker: at})
+			d.out.Waiting = append(d.out.Waiting, Waiting{Task: int32(task), Instances: int(lack), Reason: why, Worker: worker})
 		} else {
 			d.capped[task] = want
 		}

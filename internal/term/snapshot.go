@@ -17,7 +17,7 @@ type Snapshot struct {
 	breakers *breakers        // nil if they hold nothing
 	ran      []int32          // tasks that ran before, among those that failed, changed or wait
 
-	massLossSince, massLossEnded, silentSince time.Time // as in Fleet
+	massLossSince, massLossEnded, silentSince, waitUntil time.Time // as in Fleet
 
 	storm    storm
 	singleIn uint64           // as in Fleet
@@ -107,7 +107,7 @@ func (f *Fleet) Quarantined(w *Worker) bool {
 func (f *Fleet) Snapshot(d *Decision, t *Tasks, now Moment) *Snapshot {
 	s := &Snapshot{
 		Workers: make([]Record, len(f.Workers)), runs: f.shareRuns(), tasks: len(f.flags),
-		massLossSince: f.massLossSince, massLossEnded: f.massLossEnded, silentSince: f.silentSince, storm: f.storm, singleIn: f.singleIn,
+		massLossSince: f.massLossSince, massLossEnded: f.massLossEnded, silentSince: f.silentSince, waitUntil: f.waitUntil, storm: f.storm, singleIn: f.singleIn,
 	}
 	for i, w := range f.Workers {
 		if w.standing == nil || w.standing.State != w.State {
@@ -173,7 +173,7 @@ func (s *Snapshot) Load(i int) int { return len(s.runs[i]) }
 func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time) *Fleet {
 	f := New(cfg)
 	f.massLossSince, f.massLossEnded, f.silentSince, f.storm, f.singleIn = s.massLossSince, s.massLossEnded, s.silentSince, s.storm, s.singleIn
-	f.moved = maps.Clone(s.moved)
+	f.waitUntil, f.moved = s.waitUntil, maps.Clone(s.moved)
 	maps.Copy(f.falls, s.falls)
 	f.grow(s.tasks)
 	workers, views := make([]Worker, len(members)), make(map[uint64]*Worker, len(members))
