@@ -123,11 +123,15 @@ func (ft *finalTerms) next() {
 	}
 }
 
-// waits reports whether the last term is one that does not count: some worker could answer and
-// was not heard, or has ended and is not lost yet. It waits for the latter. It fails the run
-// if that takes too long.
+// waits reports whether the last term is one that does not count: the initial wait was not over, some
+// worker could answer and was not heard, or has ended and is not lost yet. It waits for the first and the
+// last. It fails the run if that takes too long.
 func (ft *finalTerms) waits() bool {
 	w, unheard, dead := ft.w, "", ""
+	if until := ft.l.o.LastPlan().Stats.InitialWait; !until.IsZero() {
+		w.advance(nil, time.Until(until))
+		return true
+	}
 	for _, state := range ft.l.o.LastActual() {
 		switch alive := w.workers[state.Name].alive; {
 		case alive && state.State != orchestrator.Answering:

@@ -52,6 +52,9 @@ func (l *leader) checkTerm(stats orchestrator.TermStats) {
 			r.own = append(r.own, c)
 		}
 	}
+	if l.first.IsZero() {
+		l.first = r.began
+	}
 	r.transcribe()
 	r.check()
 	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool { // an answer at the instant at which the listing ends may be late
@@ -69,6 +72,7 @@ func (r *review) check() {
 	r.hear()
 	r.checkWrites()
 	if r.whole {
+		r.checkInitialWait()
 		r.checkLost()
 		r.checkStops()
 		r.checkMoves()
@@ -144,6 +148,20 @@ func (r *review) checkWrites() {
 		}
 		if known := r.l.contacts[c.worker]; known == nil || known.session != c.session || known.answered != r.stats.Term.Number {
 			r.fail(Conservative, "%v %s %s was sent, and the worker had not answered in this term", c.op, c.task, c.worker)
+		}
+	}
+}
+
+// checkInitialWait checks that a term that began in the initial wait starts nothing but what it moves:
+// it may run on a worker that registers later (T4).
+func (r *review) checkInitialWait() {
+	waits := r.began.Before(r.l.first.Add(r.w.initialWait))
+	if waits == r.stats.InitialWait.IsZero() {
+		r.fail(Conservative, "the term began %v after the first one, and its wait ends at %v", r.began.Sub(r.l.first), r.stats.InitialWait)
+	}
+	for i := range r.plan.Changes {
+		if c := &r.plan.Changes[i]; waits && c.Kind.Op == orchestrator.Start {
+			r.fail(Conservative, "%s was started on %s, and workers may still register", c.Task, c.To)
 		}
 	}
 }

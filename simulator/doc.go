@@ -33,6 +33,9 @@
 // unless [Settings] fix them. One seed in 150 has a fleet of 60 to 200 workers, half of them
 // with few slots for calls.
 //
+// In one run of seven a new leader knows no worker: they register one after the other, within its
+// initial wait (orchestrator.WithInitialWait).
+//
 // Almost half of all runs have lasting faults, which end after all others. At most
 // five workers, and at most a third, refuse all starts, hang in them or list slowly.
 // Or some tasks cannot be started or stopped. Or no worker starts anything.
@@ -51,6 +54,7 @@
 //   - A wanted copy is stopped only as surplus, while enough answering copies remain, or for a
 //     move. The second half of a move follows the acknowledged first, and a task that was
 //     stopped and certainly not started is given back.
+//   - Nothing starts in the initial wait of a leader, but for moves.
 //   - Nothing is written to a worker that has not answered in the term. No worker is lost
 //     within its grace period, while leases hold it, or during a mass loss.
 //   - A term takes at most five timeouts, its listing one, and few slow workers delay it little.

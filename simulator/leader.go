@@ -87,8 +87,16 @@ func (w *world) elect() *leader {
 	w.report.Leaders++
 	w.note(worldLane, "leader %d is elected, epoch %d; members %v", l.number, l.epoch, w.members)
 	l.require(o.UpdateTasks(nil))
-	for _, name := range w.members {
-		l.apply(change{worker: w.workers[name].expectedWorker, joins: true})
+	rnd := newRandom(w.seed, "registrations", l.epoch)
+	for i, name := range w.members {
+		c := change{worker: w.workers[name].expectedWorker, joins: true}
+		if w.initialWait == 0 {
+			l.apply(c)
+			continue
+		}
+		n := time.Duration(len(w.members)) // one after the other, within the wait
+		l.delivery = now.Add(rnd.between(w.initialWait*time.Duration(i)/n, w.initialWait*time.Duration(i+1)/n))
+		w.schedule.in(time.Until(l.delivery), func() { l.apply(c) })
 	}
 	for _, name := range w.taskNames() {
 		l.apply(change{task: w.tasks[name]})
@@ -107,6 +115,7 @@ func (w *world) options() []orchestrator.Option {
 		orchestrator.WithSettle(settle),
 		orchestrator.WithMaxPause(w.maxPause),
 		orchestrator.WithSeed(w.shuffle),
+		orchestrator.WithInitialWait(w.initialWait),
 	}
 	if w.maxMoves >= 0 {
 		opts = append(opts, orchestrator.WithMaxMoves(w.maxMoves))
@@ -356,6 +365,7 @@ type journal struct {
 	term     uint64 // the latest term that has called a worker
 	expected view   // what that term expects
 
+	first     time.Time // when its first term began
 	reviewed  uint64    // the latest term that has ended
 	wasWhole  bool      // it has made a plan
 	massSince time.Time // when the present mass loss began

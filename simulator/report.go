@@ -85,7 +85,8 @@ const (
 	// Exclusive: no task runs on more workers than wanted, unless there is a
 	// [Cause]. A crashed worker that may come back with its tasks counts (T4, T8, W5).
 	Exclusive Invariant = "exclusive"
-	// Conservative: nothing is written to a worker that has not answered in the term (T3, T4).
+	// Conservative: nothing is written to a worker that has not answered in the term, and nothing starts
+	// in the initial wait (T3, T4).
 	Conservative Invariant = "conservative"
 	// LossAccurate: no worker is declared lost within its grace period or during a
 	// mass loss. A worker that has ended is lost in the end (T4, T5).

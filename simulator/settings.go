@@ -156,13 +156,15 @@ type setup struct {
 	callsPlan  bool    // leaders sometimes call Plan
 	maxPause   time.Duration
 	shuffle    uint64 // WithSeed
-	rules      ruleKinds
+	// initialWait is within what time workers register with a new leader; 0: it knows all of them.
+	initialWait time.Duration
+	rules       ruleKinds
 }
 
 // String describes a setup in one line.
 func (s *setup) String() string {
-	return fmt.Sprintf("membership %d; timeout %v, grace %v, handoff %v, max moves %d, max loss %v, concurrency %d, Applier %v, Run %v, a term every %v, rules %+v",
-		s.Membership, s.Timeout, s.Grace, s.Handoff, s.maxMoves, s.maxLoss, s.Concurrency, s.applier, s.usesRun, s.tick, s.rules)
+	return fmt.Sprintf("membership %d; timeout %v, grace %v, handoff %v, max moves %d, max loss %v, initial wait %v, concurrency %d, Applier %v, Run %v, a term every %v, rules %+v",
+		s.Membership, s.Timeout, s.Grace, s.Handoff, s.maxMoves, s.maxLoss, s.initialWait, s.Concurrency, s.applier, s.usesRun, s.tick, s.rules)
 }
 
 // draw returns a setup with every open setting drawn.
@@ -201,6 +203,9 @@ func draw(seed uint64, s Settings) setup {
 	p.every = max(p.tick, p.Timeout/20)
 	if rest = newRandom(seed, "lull"); rest.chance(0.5) { // a term soon begins only after a change
 		p.every = rest.between(5*p.Timeout, 15*p.Timeout)
+	}
+	if rest = newRandom(seed, "initial wait"); rest.chance(0.15) {
+		p.initialWait = roundDown(rest.between(p.Timeout/10, 4*p.Timeout))
 	}
 	return p
 }
