@@ -129,6 +129,24 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
+// FuzzRegistration: a registration adds a worker with a name and a URL, or is refused.
+func FuzzRegistration(f *testing.F) {
+	f.Add([]byte(`{"Name":"w1","URL":"http://127.0.0.1:1/w1/1"}`))
+	f.Add([]byte(`{"Name":"w1"}`))
+	f.Add([]byte(`{} {}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var added []member
+		r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
+		w := httptest.NewRecorder()
+		registrations(func(m member) error { added = append(added, m); return nil }).ServeHTTP(w, r)
+		require.Equal(t, w.Code == http.StatusOK, len(added) == 1, "%d", w.Code)
+		for _, m := range added {
+			require.NotEmpty(t, m.Name)
+			require.NotEmpty(t, m.URL)
+		}
+	})
+}
+
 // zero returns "0" if number has only zeros.
 func zero(number string) string {
 	if strings.Trim(number, "0") == "" {

@@ -1,16 +1,18 @@
 // Quickstart watches HTTP endpoints with worker processes. It shows what an
-// orchestrator does while one worker is killed, one joins, one is drained, and
-// endpoints are added and removed.
+// orchestrator does while one worker is killed, one joins, one is drained,
+// endpoints are added and removed, and the leader is killed and starts again.
 //
 //	go run ./examples/quickstart
 //
 // The first time, Go compiles for about half a minute before the first line.
 //
 // Each endpoint is a task with two instances, so two workers probe it. Each worker is
-// a separate process. The leader, which is this process, calls it over HTTP.
+// a separate process, which registers with the leader. The leader, which is this process
+// until it is replaced, calls it over HTTP.
 //
-// Read three files: main.go has the leader, which calls NextTerm on a ticker; worker.go
-// has a worker; http.go has the transport between them, for you to copy.
+// Read four files: main.go has the leader, which calls NextTerm on a ticker; worker.go
+// has a worker; register.go has how a leader learns of its workers, also after a restart;
+// http.go has the transport between them, for you to copy.
 //
 //	-duration D     the minimum duration (30s)
 package main
@@ -35,11 +37,18 @@ const (
 	gracePeriod = 2 * time.Second
 	// timeout is the longest time for the fleet to settle before the program fails.
 	timeout = 20 * time.Second
+	// instances is how many workers probe an endpoint.
+	instances = 2
 )
 
 func main() {
-	if name := stage.Role(); name != "" {
-		stage.Main(name, func(context.Context) error { return runWorker(stage.Child(), name, os.Stdout) })
+	if role := strings.Fields(stage.Role()); len(role) > 0 {
+		stage.Main(role[0], func(context.Context) error {
+			if role[0] == "leader" {
+				return runLeader(stage.Child(), role[1], endpointsAt(role[2], role[3:]))
+			}
+			return runWorker(stage.Child(), role[0], role[1], os.Stdout)
+		})
 	}
 	lasts := flag.Duration("duration", 30*time.Second, "the minimum duration")
 	flag.Parse()
@@ -61,6 +70,7 @@ func (e endpoint) String() string { return e.Name }
 type leader struct {
 	*orchestrator.Orchestrator[member, endpoint]
 	site  *site
+	door  *stage.Server // where workers register
 	log   *stage.Log
 	fleet map[string]*process // the workers that have not stopped, by name
 	state map[string]orchestrator.State
@@ -68,10 +78,7 @@ type leader struct {
 
 // run runs the demonstration, and ends all its processes.
 func run(ctx context.Context, lasts time.Duration, out io.Writer) (err error) {
-	o, err := orchestrator.New(newCommunicator(),
-		orchestrator.WithCommunicatorTimeout(callTimeout),
-		orchestrator.WithGracePeriod(gracePeriod),
-	)
+	o, err := newOrchestrator()
 	if err != nil {
 		return err
 	}
@@ -89,7 +96,17 @@ func run(ctx context.Context, lasts time.Duration, out io.Writer) (err error) {
 		}
 		err = errors.Join(err, site.Close())
 	}()
-	return l.demonstrate(ctx, lasts)
+	if l.door, err = stage.Serve(stage.Loopback, registrations(func(m member) error { return l.AddWorker(m) })); err != nil {
+		return err
+	}
+	if err = l.demonstrate(ctx, lasts); err != nil {
+		return errors.Join(err, l.door.Close())
+	}
+	if err = l.restart(ctx, lasts/events); err != nil {
+		return err
+	}
+	l.log.Title("the end")
+	return nil
 }
 
 // The endpoints, and those added and removed at the end.
@@ -100,10 +117,13 @@ const (
 	removed = "blog faq"
 )
 
-// demonstrate makes five events happen. After each, terms follow until the fleet has
-// settled, and until the event's share of the time has passed.
+// events is their number.
+const events = 6
+
+// demonstrate makes all events happen but the last one. After each, terms follow until the
+// fleet has settled, and until the event's share of the time has passed.
 func (l *leader) demonstrate(ctx context.Context, lasts time.Duration) error {
-	events := []struct {
+	acts := []struct {
 		title  string
 		happen func() error
 		settle func() // nil: nothing
@@ -129,9 +149,10 @@ func (l *leader) demonstrate(ctx context.Context, lasts time.Duration) error {
 		title:  "w1 is drained, then stopped",
 		happen: func() error { return l.DrainWorker(l.fleet["w1"].member) },
 		settle: func() {
-			l.RemoveWorker(l.fleet["w1"].member)
-			l.stop("w1")
-			l.log.Say("w1 has no tasks left, so the leader removes and stops it")
+			member := l.fleet["w1"].member
+			l.stop("w1") // before it is removed, because it registers again
+			l.RemoveWorker(member)
+			l.log.Say("w1 has no tasks left, so the leader stops and removes it")
 		},
 	}, {
 		title: "3 endpoints are added, 2 are removed",
@@ -147,14 +168,15 @@ func (l *leader) demonstrate(ctx context.Context, lasts time.Duration) error {
 	tick := time.NewTicker(termEvery)
 	defer tick.Stop()
 	l.log.Say("a term every %v; a call may take %v; a worker silent for %v is lost", termEvery, callTimeout, gracePeriod)
-	for i, e := range events {
-		l.log.Title("%d/%d  %s", i+1, len(events), e.title)
+	l.log.Say("workers register within %v; a new leader waits for them for %v", registerEvery, initialWait)
+	for i, e := range acts {
+		l.log.Title("%d/%d  %s", i+1, events, e.title)
 		began := time.Now()
 		if err := e.happen(); err != nil {
 			return err
 		}
 		var sum changes
-		for settled := false; !settled || time.Since(began) < lasts/time.Duration(len(events)); {
+		for settled := false; !settled || time.Since(began) < lasts/events; {
 			select {
 			case <-ctx.Done():
 				return context.Cause(ctx)
@@ -178,7 +200,46 @@ func (l *leader) demonstrate(ctx context.Context, lasts time.Duration) error {
 		}
 		l.log.Say("longest time without a probe of an endpoint: %s", l.site.longestGap())
 	}
-	l.log.Title("the end")
+	return nil
+}
+
+// restart ends the leadership of this process, and starts a leader in a process of its own, at the
+// same address. Then it kills that leader and starts another. Each knows no worker at first. The
+// site says how many workers probe an endpoint.
+func (l *leader) restart(ctx context.Context, lasts time.Duration) error {
+	l.log.Title("%d/%d  the leader is killed (SIGKILL) and starts again, twice", events, events)
+	role := strings.Join([]string{"leader", strings.TrimPrefix(l.door.URL, "http://"), l.site.URL, l.site.names()}, " ")
+	if err := l.door.Close(); err != nil { // this process leads no more
+		return err
+	}
+	for range 2 {
+		p, err := stage.Start(ctx, role, 2*callTimeout, nil, os.Stderr)
+		if err != nil {
+			return err
+		}
+		l.log.Say("the leader is process %d, and knows no worker", p.PID())
+		l.site.probers()
+		l.site.longestGap()
+		pause := max(lasts/2, initialWait+4*termEvery)
+		select {
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		case <-p.Ended():
+			err = fmt.Errorf("the leader has ended: %w", p.Err())
+		case <-time.After(pause):
+			err = p.Signal(os.Kill)
+		}
+		p.Stop()
+		if err != nil {
+			return err
+		}
+		least, most := l.site.probers()
+		if least != instances || most != instances {
+			return fmt.Errorf("after the restart endpoints were probed by %d to %d workers, want %d", least, most, instances)
+		}
+		l.log.Say("%.1f s later each endpoint was probed by %d workers, so none ran twice", pause.Seconds(), instances)
+		l.log.Say("longest time without a probe since then: %s", l.site.longestGap())
+	}
 	return nil
 }
 
@@ -223,18 +284,15 @@ func (l *leader) term(ctx context.Context) error {
 	return nil
 }
 
-// join starts worker processes and adds them to the fleet.
+// join starts worker processes, which register with the leader.
 func (l *leader) join(ctx context.Context, names ...string) error {
 	for _, name := range names {
-		p, err := startWorker(ctx, name)
+		p, err := startWorker(ctx, name, l.door.URL)
 		if err != nil {
 			return err
 		}
 		l.fleet[name] = p
 		l.log.Say("%s is process %d", name, p.PID())
-		if err := l.AddWorker(p.member); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -245,10 +303,10 @@ func (l *leader) stop(name string) {
 	delete(l.fleet, name)
 }
 
-// add adds endpoints, with two instances each.
+// add adds endpoints.
 func (l *leader) add(names string) error {
 	for name := range strings.FieldsSeq(names) {
-		if err := l.AddTask(l.site.endpoint(name), orchestrator.WithTaskInstances(2)); err != nil {
+		if err := l.AddTask(l.site.endpoint(name), orchestrator.WithTaskInstances(instances)); err != nil {
 			return err
 		}
 		l.site.expect(name)

@@ -50,11 +50,23 @@ func TestQuickstart(t *testing.T) {
 	// An endpoint never waits for the grace period, because another worker probes it.
 	gaps := regexp.MustCompile(`without a probe of an endpoint: ([\d.]+) s \(\w+\)`).FindAllStringSubmatch(out, -1)
 	require.Len(t, gaps, 5, out)
-	for _, m := range gaps {
+	for i, m := range gaps {
 		gap, err := time.ParseDuration(m[1] + "s")
 		require.NoError(t, err)
 		require.Positive(t, gap)
+		if i == 0 {
+			gap -= initialWait // nothing starts before
+		}
 		require.Less(t, gap, gracePeriod)
+	}
+
+	// The leader is killed twice, and its workers register again one by one. Nothing runs twice, and
+	// nothing stops.
+	require.Equal(t, 2, strings.Count(out, "each endpoint was probed by 2 workers, so none ran twice"), out)
+	for _, m := range regexp.MustCompile(`without a probe since then: ([\d.]+) s`).FindAllStringSubmatch(out, -1) {
+		gap, err := time.ParseDuration(m[1] + "s")
+		require.NoError(t, err)
+		require.Less(t, gap, initialWait)
 	}
 
 	// All changes together: each endpoint ends on two workers, evenly.
@@ -134,7 +146,7 @@ func TestUnexpectedArgument(t *testing.T) {
 
 func TestSite_MeasuresTheLongestGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &site{probed: make(map[string]time.Time)}
+		s := &site{probed: make(map[string]time.Time), by: make(map[[2]string]bool)}
 		probe := func(name string) {
 			s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/"+name, nil))
 		}

@@ -23,10 +23,10 @@ const (
 	probeTimeout = 2 * time.Second
 )
 
-// runWorker runs a worker until ctx ends. It prints the URL at which the leader
-// reaches it.
-func runWorker(ctx context.Context, name string, stdout io.Writer) error {
-	w, err := worker.New(probe)
+// runWorker runs a worker until ctx ends, and registers it with the leader at a URL. When the
+// leader knows it, it prints the URL at which the leader reaches it.
+func runWorker(ctx context.Context, name, leader string, stdout io.Writer) error {
+	w, err := worker.New(func(ctx context.Context, e endpoint) error { return probe(ctx, name, e) })
 	if err != nil {
 		return err
 	}
@@ -35,22 +35,21 @@ func runWorker(ctx context.Context, name string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(stdout, srv.URL+path)
-	if err == nil {
-		<-ctx.Done()
-	}
+	keepRegistered(ctx, leader, member{Name: name, URL: srv.URL + path}, func() {
+		_, _ = fmt.Fprintln(stdout, srv.URL+path) // if it fails, the parent has gone, and ctx ends
+	})
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
 	defer cancel()
-	return errors.Join(err, srv.Close(), w.Close(limited))
+	return errors.Join(srv.Close(), w.Close(limited))
 }
 
-// probe is the function of every task: it probes an endpoint until ctx ends.
-func probe(ctx context.Context, e endpoint) error {
+// probe is the function of every task of a worker: it probes an endpoint until ctx ends.
+func probe(ctx context.Context, name string, e endpoint) error {
 	client := &http.Client{Timeout: probeTimeout}
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for {
-		if err := get(ctx, client, e.URL); err != nil && ctx.Err() == nil {
+		if err := get(ctx, client, e.URL+"?by="+name); err != nil && ctx.Err() == nil {
 			slog.Warn("probe failed", "endpoint", e.Name, "err", err)
 		}
 		select {
@@ -66,6 +65,11 @@ func get(ctx context.Context, client *http.Client, url string) error {
 	if err != nil {
 		return err
 	}
+	return send(client, req)
+}
+
+// send sends a request, and returns an error unless it succeeds.
+func send(client *http.Client, req *http.Request) error {
 	resp, err := client.Do(req)
 	if err != nil {
 		return err
@@ -83,15 +87,15 @@ type process struct {
 	member member
 }
 
-// startWorker starts a worker process, and returns when the worker listens. The
-// process ends with ctx, or with this process.
-func startWorker(ctx context.Context, name string) (*process, error) {
+// startWorker starts a worker process, and returns when the worker has registered with the leader
+// at a URL. The process ends with ctx, or with this process.
+func startWorker(ctx context.Context, name, leader string) (*process, error) {
 	stdout, in, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = stdout.Close() }()
-	p, err := stage.Start(ctx, name, 2*probeTimeout, in, os.Stderr)
+	p, err := stage.Start(ctx, name+" "+leader, 2*probeTimeout, in, os.Stderr)
 	err = errors.Join(err, in.Close()) // the process has a copy
 	if err != nil {
 		return nil, err
