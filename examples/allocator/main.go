@@ -31,7 +31,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process
 	s, err := parse(os.Args[1:])
 	if err == nil {
 		err = run(ctx, stop, s, os.Stdout, os.Stderr)

@@ -36,7 +36,7 @@ func main() {
 	flag.StringVar(&f.only, "only", "", "measure only these `parts`: some of "+strings.Join(names(), ","))
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process
 	if err := run(ctx, f); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)

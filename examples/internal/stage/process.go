@@ -19,9 +19,10 @@ const roleEnv = "ORCHESTRATOR_EXAMPLE_ROLE"
 
 // Main calls run and ends the process: with code 0 if run returns nil or the error of
 // its context, and otherwise with code 1 and a message. The context ends with an
-// interrupt or SIGTERM.
+// interrupt or SIGTERM. A second one ends the process.
 func Main(name string, run func(ctx context.Context) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
 	err := run(ctx)
 	interrupted := ctx.Err() != nil && (errors.Is(err, context.Cause(ctx)) || errors.Is(err, ctx.Err()))
 	stop()
