@@ -12,9 +12,10 @@ import (
 	"github.com/f8949c05/orchestrator/internal/loglimit"
 )
 
-// Run runs a term at once, then one every interval, and one when the expectations have
-// changed, or the initial wait has ended, and settled ([WithSettle]). A change during a term always leads to another
-// term. Load the tasks before, or all at once with UpdateTasks.
+// Run runs terms until ctx ends; the workers run on. It runs a term at once, then one every
+// interval, and one when the expectations have changed, or the initial wait has ended, and
+// settled ([WithSettle]). A change during a term always leads to another term. Load the tasks
+// before, or all at once with UpdateTasks.
 //
 // Run returns the cause of ctx when ctx is done, or an error that wraps [ErrDeposed]
 // when the leader is deposed. It first waits until each call in flight has returned or

@@ -64,7 +64,8 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 }
 
 // Run waits until this candidate is elected, calls lead, and resigns when lead has
-// returned. The next candidate then leads within milliseconds.
+// returned, such as because ctx has ended. The next candidate then leads within
+// milliseconds, and the workers run on.
 //
 // The context of lead ends as soon as the leadership is lost, with a cause that
 // wraps [orchestrator.ErrDeposed]: when the lease may have expired, when the

@@ -17,7 +17,7 @@ import (
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
 )
 
-// Lead takes part in the election until ctx ends. Whenever this candidate is elected,
+// Lead takes part in the election until ctx ends, and then resigns. The workers run on. Whenever this candidate is elected,
 // Lead runs an [orchestrator.Orchestrator] until the leadership is lost. It assigns
 // the tasks of the [Registry] to the members of the [Membership] through a
 // [Communicator], all under the election's prefix. The first term begins when all

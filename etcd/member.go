@@ -51,16 +51,22 @@ func NewMember(client *clientv3.Client, name string, w *worker.Worker[string], o
 	if err != nil {
 		return nil, fmt.Errorf("new member: %w", err)
 	}
+	runner := membership.New(w, name, s.logger)
+	runner.Drain = s.drain
 	return &Member{
 		preflight: preflight{settings: s.settings, client: client}, memberOptions: s.memberOptions,
-		name: name, worker: w, runner: membership.New(w, name, s.logger),
+		name: name, worker: w, runner: runner,
 	}, nil
 }
 
-// Run joins the cluster and serves, and does so again whenever the membership is
-// lost, until ctx ends or [Member.Close] ends it. Run then closes the worker, and
-// keeps the lease until all tasks have stopped. It revokes the lease, and returns
-// the cause of ctx, or nil after Close. It may be called once.
+// Run joins the cluster and serves until ctx ends. Then it drains the member: its tasks move to
+// other workers, for at most the time of [WithDrain], as with [Member.Close]. It stops those that
+// are left, closes the worker, and revokes the lease. It returns the cause of ctx, with the reason if
+// tasks were stopped that had not moved, or nil after Close. It may be called once.
+//
+// Whenever the membership is lost, Run joins again. It keeps the lease until all tasks have stopped,
+// also for those that ignore their context: the log names them when their time is over
+// ([worker.WithLease]), and only the end of the process ends them.
 //
 // If the name is taken, Run waits for as long as the lease of the other member can
 // last, because that may be a dead predecessor. Then it fails with [ErrNameTaken].

@@ -37,6 +37,24 @@ func TestW6_CloseWaitsUntilItsTasksHaveMoved(t *testing.T) {
 	require.NoError(t, a.member.Close(within(t, soon)), "a repeated Close")
 }
 
+// The end of Run's context drains it too.
+func TestW6_RunDrainsWhenItsContextEnds(t *testing.T) {
+	s := newStage(t)
+	g := s.startLeader()
+	a := s.startMember(s.connect(), "a", 5*time.Second)
+	for i := range 6 {
+		_, err := g.registry.Create(t.Context(), etcd.Item{Name: fmt.Sprint(i)})
+		require.NoError(t, err)
+	}
+	s.taskLog.wait(t, "a runs all tasks", func(l *taskLog) bool { return l.on("a") == 6 })
+	s.startMember(s.connect(), "b", 5*time.Second)
+	s.taskLog.wait(t, "a and b share the tasks", func(l *taskLog) bool { return l.on("a") == 3 && l.on("b") == 3 })
+	a.cancel(errOver)
+	require.Equal(t, errOver, a.result(), "nothing was stopped that had not moved")
+	s.taskLog.wait(t, "b runs all tasks", func(l *taskLog) bool { return l.on("a") == 0 && l.on("b") == 6 })
+	require.False(t, s.there("/work/members/a"))
+}
+
 func TestW6_CloseDoesNotWaitForEver(t *testing.T) {
 	s := newStage(t)
 	s.startOther()

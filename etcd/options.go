@@ -16,6 +16,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
+	"github.com/f8949c05/orchestrator/internal/membership"
 )
 
 // ClientConfig returns settings for [clientv3.New] that suit leaders and workers.
@@ -189,6 +190,7 @@ type memberSettings struct {
 type memberOptions struct {
 	attributes map[string]string
 	placement  orchestrator.WorkerSettings
+	drain      time.Duration
 }
 
 type memberOption func(*memberSettings)
@@ -196,6 +198,17 @@ type memberOption func(*memberSettings)
 func (f memberOption) applyMember(s *memberSettings) { f(s) }
 
 func (f option) applyMember(s *memberSettings) { f(&s.settings) }
+
+// WithDrain sets how long a member drains when the context of [Member.Run] has ended. Then the
+// tasks that have not moved are stopped. The default is 20 s. 0 stops them at once. It must not be
+// negative.
+func WithDrain(d time.Duration) MemberOption {
+	return memberOption(func(s *memberSettings) {
+		if s.drain = d; d < 0 {
+			s.invalid("WithDrain(%v): must not be negative", d)
+		}
+	})
+}
 
 // WithAttributes adds attributes to the worker's membership, such as its location or
 // version, for readers of the membership. This package does not use them. The map is
@@ -221,7 +234,7 @@ func WithSettings(w orchestrator.WorkerSettings) MemberOption {
 // newMemberSettings applies the options. It reports all invalid arguments and
 // options, joined.
 func newMemberSettings(name string, lease time.Duration, opts []MemberOption) (memberSettings, error) {
-	s := memberSettings{settings: defaults()}
+	s := memberSettings{settings: defaults(), memberOptions: memberOptions{drain: membership.DefaultDrain}}
 	applyAll(&s.settings, opts, func(o MemberOption) { o.applyMember(&s) })
 	if err := checkName("worker", name); err != nil {
 		s.problems = append(s.problems, err)

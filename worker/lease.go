@@ -198,6 +198,9 @@ func (w *Worker[T]) LeaseLost() <-chan struct{} {
 	return w.leasePeriod.ended
 }
 
+// StopTime returns the time that [WithLease] gives tasks to stop, 0 without a lease.
+func (w *Worker[T]) StopTime() time.Duration { return w.cfg.stop }
+
 // EndLease ends the lease before its time, because the coordinator has forgotten it or
 // was replaced. The contexts of all tasks end immediately, with a cause that wraps
 // ErrLeaseLost and cause, and the tasks have the usual time to stop. EndLease does

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -91,8 +92,10 @@ func runNode(s nodeSettings) error {
 	if s.Only != onlyWorker {
 		running.Go(func() { errs <- lead(leadingCtx, leading, s, j, logger) })
 	}
+	workingCtx, leave := context.WithCancel(ctx)
+	defer leave()
 	if s.Only != onlyCandidate {
-		running.Go(func() { errs <- member.Run(ctx) })
+		running.Go(func() { errs <- member.Run(workingCtx) })
 	}
 
 	signals := make(chan os.Signal, 1)
@@ -100,10 +103,10 @@ func runNode(s nodeSettings) error {
 	select {
 	case err = <-errs:
 	case <-signals:
-		resign() // so that another node leads while the tasks move
-		leaving, cancel := context.WithTimeout(ctx, 2*s.Lease)
-		defer cancel()
-		err = member.Close(leaving)
+		signal.Stop(signals) // a second signal ends the process
+		resign()             // so that another node leads while the tasks move
+		leave()
+		err = member.Close(ctx) // it waits for Run: were all tasks moved?
 	}
 	stop()
 	running.Wait()
@@ -160,7 +163,7 @@ func newMember(c *clientv3.Client, s nodeSettings, j *proctest.Journal, logger *
 	if err != nil {
 		return nil, err
 	}
-	return etcd.NewMember(c, s.Name, w, etcd.WithLogger(logger))
+	return etcd.NewMember(c, s.Name, w, etcd.WithLogger(logger), etcd.WithDrain(2*s.Lease))
 }
 
 // work is the function of every task. It writes to the store every 20 ms. A task
@@ -174,6 +177,9 @@ func work(ctx context.Context, task string, s nodeSettings, j *proctest.Journal)
 	defer func() { _ = j.Write(proctest.Event{Kind: proctest.Stopped, Task: task, Token: token}) }()
 	if s.Store == "" {
 		<-ctx.Done()
+		if strings.HasPrefix(task, "stubborn") {
+			select {}
+		}
 		return context.Cause(ctx)
 	}
 	c, err := dialStore(ctx, s.Store)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -212,6 +213,7 @@ func (n *node) takesOver(m etcd.MemberState) bool { return m.Name != n.name && !
 
 // die is the last resort for tasks that do not stop in time: it ends the process.
 func (n *node) die(tasks []string) {
-	n.journal.say("exiting: %d tasks have not stopped, and the lease is about to expire", len(tasks))
-	os.Exit(3)
+	const code = 3
+	n.journal.say("exiting with code %d: %s have not stopped, and the lease is about to expire", code, strings.Join(tasks, ", "))
+	os.Exit(code)
 }

@@ -18,7 +18,7 @@ func (n *node) newMember() (*etcd.Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts := []etcd.MemberOption{etcd.WithAttributes(n.attributes()), etcd.WithSettings(n.placement)}
+	opts := []etcd.MemberOption{etcd.WithAttributes(n.attributes()), etcd.WithSettings(n.placement), etcd.WithDrain(0)} // leave drains
 	for _, o := range n.options {
 		opts = append(opts, o)
 	}

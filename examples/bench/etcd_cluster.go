@@ -223,7 +223,7 @@ func (c *etcdCluster) startMember() error {
 	if err != nil {
 		return err
 	}
-	member, err := etcd.NewMember(client, name, w)
+	member, err := etcd.NewMember(client, name, w, etcd.WithDrain(0))
 	if err != nil {
 		return err
 	}

@@ -149,7 +149,7 @@ func (f *grpcFleet) startMember(slots int, mayBeLost bool) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	member, err := manager.NewMember(address, name, w, manager.WithAdvertise(own))
+	member, err := manager.NewMember(address, name, w, manager.WithAdvertise(own), manager.WithDrain(0))
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}

@@ -217,7 +217,7 @@ func (spec workerSpec) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		member, err := manager.NewMember(spec.Manager, spec.Name, w)
+		member, err := manager.NewMember(spec.Manager, spec.Name, w, manager.WithDrain(0))
 		if err != nil {
 			return err
 		}
@@ -230,7 +230,7 @@ func (spec workerSpec) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	member, err := etcd.NewMember(client, spec.Name, w)
+	member, err := etcd.NewMember(client, spec.Name, w, etcd.WithDrain(0))
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -62,8 +61,9 @@ func runWorker(ctx, leave context.Context, name, address, dir string) error {
 		worker.WithRecord(record),
 		worker.WithLease(lease, stopTime),
 		worker.WithLastResort(func(tasks []string) {
-			logger.Error("exiting, lease expires before tasks have stopped", "tasks", tasks)
-			os.Exit(3)
+			const code = 3
+			logger.Error("exiting, lease expires before tasks have stopped", "tasks", tasks, "code", code)
+			os.Exit(code)
 		}),
 		worker.WithLogger(logger),
 	)
@@ -74,7 +74,7 @@ func runWorker(ctx, leave context.Context, name, address, dir string) error {
 	if err != nil {
 		return err
 	}
-	member, err := manager.NewMember(address, name, w, grpc.WithCredentials(own), grpc.WithLogger(logger))
+	member, err := manager.NewMember(address, name, w, manager.WithDrain(leaveTime), grpc.WithCredentials(own), grpc.WithLogger(logger))
 	if err != nil {
 		return err
 	}
@@ -82,16 +82,11 @@ func runWorker(ctx, leave context.Context, name, address, dir string) error {
 	if err != nil {
 		return err
 	}
-	ran := make(chan error, 1)
-	go func() { ran <- member.Run(ctx, listener) }()
-	select {
-	case err := <-ran:
+	defer context.AfterFunc(ctx, func() { _ = member.Close(ctx) })() // at once
+	if err = member.Run(leave, listener); leave.Err() == nil {
 		return err
-	case <-leave.Done():
 	}
-	limited, cancel := context.WithTimeout(ctx, leaveTime)
-	defer cancel()
-	return errors.Join(member.Close(limited), <-ran)
+	return member.Close(ctx) // it has left: were all tasks moved?
 }
 
 // accept refuses tasks that cannot run, so that the manager learns the reason

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -41,11 +40,11 @@ func workerMain(leave context.Context, role string) error {
 	if err := json.Unmarshal([]byte(words[2]), &settings); err != nil {
 		return err
 	}
-	w, err := worker.New(serve, worker.WithLease(lease, lease/6), worker.WithLastResort(func([]string) { os.Exit(3) }))
+	w, err := worker.New(serve, worker.WithLease(lease, lease/6), worker.WithLastResort(die))
 	if err != nil {
 		return err
 	}
-	member, err := manager.NewMember(words[1], words[0], w, manager.WithSettings(settings),
+	member, err := manager.NewMember(words[1], words[0], w, manager.WithSettings(settings), manager.WithDrain(leaveTime),
 		grpc.WithPlaintext(), grpc.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
 	if err != nil {
 		return err
@@ -54,19 +53,21 @@ func workerMain(leave context.Context, role string) error {
 	if err != nil {
 		return err
 	}
-	ran := make(chan error, 1)
-	go func() { ran <- member.Run(ctx, listener) }()
-	select {
-	case err = <-ran:
-	case <-leave.Done():
-		limited, cancel := context.WithTimeout(ctx, leaveTime)
-		defer cancel()
-		err = errors.Join(member.Close(limited), <-ran)
+	defer context.AfterFunc(ctx, func() { _ = member.Close(ctx) })() // at once
+	if err = member.Run(leave, listener); leave.Err() != nil {
+		err = member.Close(ctx) // it has left: were all tasks moved?
 	}
 	if ctx.Err() != nil { // the story has ended
 		return nil
 	}
 	return err
+}
+
+// die is the last resort for tasks that do not stop in time: it ends the process.
+func die(tasks []string) {
+	const code = 3
+	slog.Error("exiting, lease expires before tasks have stopped", "tasks", tasks, "code", code)
+	os.Exit(code)
 }
 
 // serve is the function of every task. A real one would serve its tenant.

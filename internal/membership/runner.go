@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/internal/backoff"
@@ -46,6 +47,10 @@ type Config struct {
 // Runner runs one member. Run and Close may be called from many goroutines, Sessions
 // once by the function that Run calls.
 type Runner struct {
+	// Drain is how long the member drains when the context of Run has ended; 0: not at all. It
+	// is set before Run.
+	Drain time.Duration
+
 	worker *worker.Worker[string]
 	name   string
 	log    *slog.Logger
@@ -70,6 +75,9 @@ type Runner struct {
 // errEarly reports that a member left before it was drained.
 var errEarly = errors.New("stopped before everything had moved")
 
+// DefaultDrain is the Drain of members without another one.
+const DefaultDrain = 20 * time.Second
+
 // New returns the Runner of a worker that has not run yet.
 func New(w *worker.Worker[string], name string, log *slog.Logger) *Runner {
 	return &Runner{
@@ -78,21 +86,55 @@ func New(w *worker.Worker[string], name string, log *slog.Logger) *Runner {
 	}
 }
 
-// Run calls serve, which calls Sessions. Then Run closes the worker, unless Sessions
-// has, and lets Close return. It returns the error of serve, with the member's name
-// unless ctx has ended. Run may be called once, and not after Close; otherwise its error
-// wraps [orchestrator.ErrInvalid].
+// Run calls serve, which calls Sessions. When ctx ends, the member drains as with Close, for at most
+// the time of Drain. The context of serve ends only after that. Then Run closes the worker, unless Sessions has, and lets Close
+// return. It returns the error of serve, or the cause of ctx, with the reason if tasks were stopped
+// that had not moved. Run may be called once, and not after Close; otherwise its error wraps
+// [orchestrator.ErrInvalid].
 func (r *Runner) Run(ctx context.Context, serve func(ctx context.Context) error) error {
 	if !r.begin() {
 		return fmt.Errorf("%w: Member.Run was called before, or after Close", orchestrator.ErrInvalid)
 	}
 	defer close(r.finished)
 	defer r.closeWorker(ctx)
-	err := serve(ctx)
-	if err != nil && ctx.Err() == nil {
+	serving, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		r.drainAfter(ctx, serving, end)
+	}()
+	err := serve(serving)
+	end(nil)
+	<-drained
+	switch {
+	case ctx.Err() == nil && err != nil:
 		return fmt.Errorf("member %s: %w", r.name, err)
+	case ctx.Err() != nil && err == nil && r.early != nil:
+		return fmt.Errorf("%w: %w: %w", context.Cause(ctx), errEarly, r.early)
+	case ctx.Err() != nil && err == nil:
+		return context.Cause(ctx)
 	}
 	return err
+}
+
+// drainAfter makes the member drain when ctx ends, and leave when the time of Drain is over. It ends
+// serving if the member does not drain, and returns when serving has ended.
+func (r *Runner) drainAfter(ctx, serving context.Context, end context.CancelCauseFunc) {
+	select {
+	case <-ctx.Done():
+	case <-serving.Done():
+		return
+	}
+	if r.Drain == 0 {
+		end(context.Cause(ctx))
+		return
+	}
+	r.startDrain()
+	select {
+	case <-time.After(r.Drain):
+		r.leaveNow(context.Cause(ctx))
+	case <-serving.Done():
+	}
 }
 
 // begin reports whether the member may run.
@@ -292,6 +334,19 @@ func (r *Runner) end(ctx context.Context, s *Session, t Transport, reason error)
 	return reason
 }
 
+// nameLate logs the tasks that have not stopped in their time. They ignore their context.
+func (r *Runner) nameLate() {
+	var late []string
+	for _, t := range r.worker.Status() {
+		if t.State == worker.Stopping {
+			late = append(late, t.Task)
+		}
+	}
+	if len(late) > 0 {
+		r.log.Error("tasks do not stop, the process waits for them and keeps their lease", "worker", r.name, "tasks", late)
+	}
+}
+
 // closeWorker stops all tasks and closes the worker. Only the first call has an
 // effect. It waits for tasks that do not stop: the lease is kept for them, or the last
 // resort ends them.
@@ -300,6 +355,8 @@ func (r *Runner) closeWorker(ctx context.Context) {
 		return
 	}
 	r.closed = true
+	late := time.AfterFunc(max(r.worker.StopTime(), time.Second), r.nameLate)
+	defer late.Stop()
 	ctx = context.WithoutCancel(ctx)
 	var err error
 	if r.config.Stopped != nil {

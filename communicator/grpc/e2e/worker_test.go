@@ -3,6 +3,7 @@ package e2e_test
 // A worker's process and its tasks.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -24,7 +25,8 @@ type settings struct {
 	Lease    time.Duration
 	Stop     time.Duration
 	Interval time.Duration
-	Slots    int // of each worker; 0: no limit
+	Slots    int           // of each worker; 0: no limit
+	Drain    time.Duration // of each worker; 0: an hour
 }
 
 // workerSettings is the configuration of a worker's process.
@@ -66,7 +68,7 @@ func runWorker(s workerSettings) error {
 	if err != nil {
 		return err
 	}
-	member, err := manager.NewMember(s.Manager, s.Name, w, manager.WithAdvertise(s.Advertise), grpc.WithLogger(logger))
+	member, err := manager.NewMember(s.Manager, s.Name, w, manager.WithAdvertise(s.Advertise), manager.WithDrain(cmp.Or(s.Drain, time.Hour)), grpc.WithLogger(logger))
 	if err != nil {
 		return err
 	}
@@ -74,19 +76,20 @@ func runWorker(s workerSettings) error {
 	if err != nil {
 		return err
 	}
-	ctx := context.Background()
-	leave := make(chan os.Signal, 1)
-	signal.Notify(leave, syscall.SIGTERM)
-	go func() {
-		<-leave
-		_ = member.Close(ctx)
-	}()
-	return member.Run(ctx, l)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process
+	if err = member.Run(ctx, l); ctx.Err() != nil {
+		return member.Close(context.Background()) // it has left: were all tasks moved?
+	}
+	return err
 }
 
 // forever is the content of a task that runs until it is stopped. Any other content
 // is the duration of the task.
 const forever = "forever"
+
+// stubborn is the content of a task that ignores the end of its context.
+const stubborn = "stubborn"
 
 // work is the function of every task. It records when it begins and when it ends. If
 // it finds that it was suspended for longer than the lease, it calls worker.Check.
@@ -101,6 +104,10 @@ func work(ctx context.Context, task string, lease time.Duration, j *proctest.Jou
 		return err
 	}
 	defer func() { _ = write(proctest.Stopped, "") }()
+	if string(content) == stubborn {
+		worker.Movable(ctx)
+		select {}
+	}
 	if string(content) != forever {
 		takes, err := time.ParseDuration(string(content))
 		if err != nil {

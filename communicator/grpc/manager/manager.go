@@ -49,8 +49,8 @@ import (
 // and keeps a [Completion]; [Manager.Put] describes when the task runs again. The
 // first instance to complete completes the task, and the others are stopped.
 //
-// A running job is not moved. A worker that is drained waits for it, as long as the
-// context of [Member.Close] allows. A job whose function fails is retried on the
+// A running job is not moved. A worker that is drained waits for it, as long as
+// [WithDrain] or the context of [Member.Close] allow. A job whose function fails is retried on the
 // same worker; [Manager.Tasks] reports the error, the number of attempts, and the
 // time of the next one. With worker.WithAttempts, a job fails for good after that
 // many failures in a row: the manager removes it from the expected tasks and keeps
@@ -199,8 +199,8 @@ func (m *Manager) check(kind, name string, err error) {
 
 // Run serves workers on l, which it closes, and runs terms until ctx is done. It
 // then returns the cause of ctx, after it has finished the calls and moves of the
-// last term, saved everything and ended every goroutine. The caller closes the
-// store. Run may be called once.
+// last term, saved everything and ended every goroutine. The workers run on. The caller
+// closes the store. Run may be called once.
 //
 // Run runs no term until it has heard from each member from before the restart, or
 // one lease of that member has passed. The awaited members and the latest time are

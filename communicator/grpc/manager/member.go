@@ -68,16 +68,19 @@ func NewMember(managerAddress, name string, w *worker.Worker[string], opts ...Me
 	if err != nil {
 		return nil, fmt.Errorf("new member: %w", err)
 	}
-	return &Member{
-		manager: managerAddress, name: name, worker: w, settings: s, log: s.Logger,
-		runner: membership.New(w, name, s.Logger),
-	}, nil
+	runner := membership.New(w, name, s.Logger)
+	runner.Drain = s.Drain
+	return &Member{manager: managerAddress, name: name, worker: w, settings: s, log: s.Logger, runner: runner}, nil
 }
 
-// Run serves on l, which it closes, and registers, again whenever the membership is
-// lost, until ctx is done or [Member.Close] has drained the member. It then stops
-// all tasks, keeps the lease until they have stopped, leaves, and closes the worker.
-// It returns the cause of ctx, or nil after Close. It may be called once.
+// Run registers and serves until ctx ends. Then it drains the member: its tasks move to other
+// workers, for at most the time of [WithDrain], as with [Member.Close]. It stops those that are
+// left, leaves, and closes the worker. It returns the cause of ctx, with the reason if tasks were
+// stopped that had not moved, or nil after Close. It may be called once.
+//
+// It serves on l, which it closes. Whenever the membership is lost, it registers again. It keeps the
+// lease until all tasks have stopped, also for those that ignore their context: the log names them when
+// their time is over ([worker.WithLease]), and only the end of the process ends them.
 //
 // Run answers the manager's calls until the manager knows that the worker has left.
 // Before leaving, it reports completed tasks, for at most a second, and then removes

@@ -197,6 +197,7 @@ type memberNet struct {
 	server   *grpc.Server
 	log      strings.Builder
 	option   communicator.Option // of the members; nil: no option
+	drain    time.Duration       // of the members
 }
 
 // inMemberNet runs a test in a bubble with a connected fakeManager.
@@ -319,6 +320,7 @@ func (n *memberNet) startMember(opts ...worker.Option) *runningMember {
 	m.member, err = NewMember("manager:1", "w", m.worker, WithAdvertise("worker:1"), own,
 		communicator.WithLogger(slog.New(slog.NewTextHandler(n, &slog.HandlerOptions{Level: slog.LevelDebug}))),
 		memberOptionFunc(func(settings *option.Member) {
+			settings.Drain = n.drain
 			settings.Dialing = []grpc.DialOption{
 				grpc.WithContextDialer(n.dial), grpc.WithTransportCredentials(insecure.NewCredentials()),
 			}

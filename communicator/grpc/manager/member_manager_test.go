@@ -280,6 +280,22 @@ func TestW6_AMemberIsDrained(t *testing.T) {
 	})
 }
 
+// The end of Run's context drains it too.
+func TestW6_AMemberIsDrainedWhenRunsContextEnds(t *testing.T) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
+		a, _ := n.startMemberWorker("a", "a"), n.startMemberWorker("b", "b")
+		m.put(names("t", 6)...)
+		n.after(5 * time.Second)
+		require.Equal(t, map[string]int{"a": 3, "b": 3}, n.spread())
+		a.cancel(errOver)
+		<-a.done
+		require.Equal(t, map[string]int{"b": 6}, n.spread())
+		require.Equal(t, errOver, a.err, "nothing was stopped that had not moved")
+		m.close()
+	})
+}
+
 // Members that leave together do not wait, because no other member can take their
 // tasks. The same holds if the only others are drained by name.
 func TestW6_TheLastMembersLeaveAtOnce(t *testing.T) {

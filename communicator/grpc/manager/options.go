@@ -13,6 +13,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
+	"github.com/f8949c05/orchestrator/internal/membership"
 )
 
 // Option is for [New]. Every grpc.Option is one.
@@ -128,6 +129,17 @@ func WithAdvertise(address string) MemberOption {
 	})
 }
 
+// WithDrain sets how long a member drains when the context of [Member.Run] has ended. Then the
+// tasks that have not moved are stopped. The default is 20 s. 0 stops them at once. It must not be
+// negative.
+func WithDrain(d time.Duration) MemberOption {
+	return memberOptionFunc(func(s *option.Member) {
+		if s.Drain = d; d < 0 {
+			s.Invalid("WithDrain(%v): must not be negative", d)
+		}
+	})
+}
+
 // WithSettings sets the zone, the labels, the share and the limit of the worker, with which
 // the orchestrator of the manager places tasks. To change them, make another Member: those
 // of the last registration count. The default is no labels, the zone with the empty name, a
@@ -145,7 +157,7 @@ func WithSettings(w orchestrator.WorkerSettings) MemberOption {
 // newMemberSettings returns the settings of a member, and every problem with its
 // arguments.
 func newMemberSettings(manager, name string, lease time.Duration, opts []MemberOption) (option.Member, error) {
-	s := option.Member{Settings: peer.Defaults()}
+	s := option.Member{Settings: peer.Defaults(), Drain: membership.DefaultDrain}
 	option.Apply(&s.Settings, opts, func(o MemberOption) { o.ApplyMember(&s) })
 	if err := identity.CheckAddress(manager); err != nil {
 		s.Reject(fmt.Errorf("manager: %w", err))

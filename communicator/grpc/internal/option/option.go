@@ -63,6 +63,7 @@ type Member struct {
 	peer.Settings
 	Advertise string // empty: the listener's address
 	Worker    orchestrator.WorkerSettings
+	Drain     time.Duration
 	Dialing   []grpc.DialOption // for tests with their own networks
 }
 
