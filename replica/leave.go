@@ -61,7 +61,7 @@ func (l *loop) wait(ctx context.Context, changes <-chan struct{}) (done bool, er
 	case <-l.leave.deadline:
 		have := slices.Sorted(maps.Keys(l.acts.have()))
 		if l.leave.expired = true; l.leave.closed != nil && len(have) > 0 {
-			l.r.log.Warn("tasks do not stop, the last resort is called at the end of the lease", "tasks", have)
+			l.r.log.Warn("tasks do not stop, the last resort is called at the end of the lease", slices.Concat([]any{"tasks", have}, l.r.s.exits)...)
 		}
 	case err := <-l.leave.closed:
 		return true, l.end(ctx, err)

@@ -23,6 +23,7 @@ type settings struct {
 	worker                []worker.Option
 	log                   *slog.Logger
 	lastResort            func(tasks []string)
+	exits                 []any // for the log: the code with which lastResort ends the process
 	leading               func(*orchestrator.Orchestrator[WorkerID, string]) (stop func())
 	problems              []error
 }
@@ -45,7 +46,7 @@ func newSettings(opts []Option, traits Traits) *settings {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		s.self.Service = info.Path
 	}
-	s.lastResort = s.exit
+	s.lastResort, s.exits = s.exit, []any{"code", exitCode}
 	host, _ := os.Hostname()
 	s.self.Name = cmp.Or(host, "replica")
 	for i, opt := range opts {
@@ -102,12 +103,15 @@ func (s *settings) check(traits Traits) {
 	}
 }
 
+// exitCode is that of a process whose tasks have outlived its lease.
+const exitCode = 3
+
 // exit is the default of WithLastResort. It does not wait long for the log: what blocks it
 // may be what keeps the tasks from stopping.
 func (s *settings) exit(tasks []string) {
-	time.AfterFunc(s.self.Lease/100, func() { os.Exit(3) }) //nolint:forbidigo // the last resort
-	s.log.Error("tasks outlive the lease, the process exits", "tasks", tasks)
-	os.Exit(3) //nolint:forbidigo // the last resort
+	time.AfterFunc(s.self.Lease/100, func() { os.Exit(exitCode) }) //nolint:forbidigo // the last resort
+	s.log.Error("tasks outlive the lease, the process exits", "tasks", tasks, "code", exitCode)
+	os.Exit(exitCode) //nolint:forbidigo // the last resort
 }
 
 // WithName sets the name of the replica in logs and in the Status of others. It need not
@@ -184,4 +188,6 @@ func WithLogger(l *slog.Logger) Option { return func(s *settings) { s.log = l } 
 // WithLastResort sets the function that is called with the tasks that have not stopped when
 // the lease is about to end; see worker.WithLastResort. The default logs them, and exits
 // with code 3. f must not be nil.
-func WithLastResort(f func(tasks []string)) Option { return func(s *settings) { s.lastResort = f } }
+func WithLastResort(f func(tasks []string)) Option {
+	return func(s *settings) { s.lastResort, s.exits = f, nil }
+}

@@ -57,7 +57,8 @@ type Replica struct {
 	turn   time.Time                                    // of the loop's last round
 }
 
-// Run makes a Replica and runs it; see [New] and [Replica.Run].
+// Run makes a Replica and runs it until ctx ends. Then its tasks move to other replicas, for at most
+// the time of [WithDrain]; see [New] and [Replica.Run].
 func Run(ctx context.Context, b Backend, tasks Source, work func(ctx context.Context, task string) error, opts ...Option) error {
 	r, err := New(b, tasks, work, opts...)
 	if err != nil {
@@ -115,8 +116,10 @@ func (r *Replica) warn(text string, args ...any) bool {
 	return ok
 }
 
-// Run joins the table and runs tasks until ctx ends. Then its tasks move to other replicas,
-// those that are left are stopped, and it returns nil. It must be called once.
+// Run joins the table and runs tasks until ctx ends. Then its tasks move to other replicas, for at
+// most the time of [WithDrain], those that are left are stopped, and it returns nil. It must be called
+// once. Tasks that ignore their context are named in the log when their time is over, and again when
+// the process ends for them, with its code ([WithLastResort]).
 //
 // Errors: one that wraps [ErrUndrained] if tasks were stopped because they had not moved in
 // time, [ErrForeign] if the table belongs to another service, or [ErrInvalid] if the Source
