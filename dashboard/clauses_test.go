@@ -438,6 +438,26 @@ func TestD17_WhatIfStartsFailed(t *testing.T) {
 	})
 }
 
+// A leader waits for workers to register: the overview, the task and the plan say so, and until when.
+func TestD17_WhatIfWorkersHaveNotRegistered(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFleet(t, 2, 4, options{orchestrator.WithInitialWait(time.Minute)})
+		f.terms(1)
+		require.Equal(t, "The next term would change nothing; each open worker would have 0 tasks; "+
+			"nothing would start before 00:01:00 UTC that a worker may run which has not registered yet.",
+			get[api.WhatIf](t, f.dashboard, "/api/v1/what-if").Verdict)
+		f.requireShown(map[string]string{
+			"/": "are not started before 00:01:00 UTC: this leader waits for workers to register", "/about": "1 min after the first term",
+			"/task?name=t1": "the leader waits for workers to register, and one of them may run it",
+		})
+		f.requireSummary("1 thing needs attention. 4 of 4 instances are missing.",
+			"unplaced: 4 instances of 4 tasks are not started before 00:01:00 UTC: this leader waits for workers to register, and one of them may run them.")
+		time.Sleep(time.Minute)
+		f.terms(1)
+		f.requireSummary("All 4 instances run, evenly.")
+	})
+}
+
 // TestD17_WhatIf: it calls no worker and changes nothing, and one plan is computed at a time.
 func TestD17_WhatIf(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

@@ -233,6 +233,9 @@ func verdict[W, T comparable](p *orchestrator.Plan[W, T]) string {
 	if failing > 0 {
 		add("%s for another try, because starts failed", count(failing, "instance would wait", "instances would wait"))
 	}
+	if until := p.Stats.InitialWait; !until.IsZero() {
+		add("nothing would start before %s that a worker may run which has not registered yet", clock(until, p.Stats.Start))
+	}
 	if n := p.Stats.Deferred; n > 0 {
 		add("%s left to later terms", count(n, "move would be", "moves would be"))
 	}
