@@ -38,6 +38,7 @@ func TestMember_BadInput(t *testing.T) {
 		"no lease": {"a", leaseless, nil, "WithLease"},
 		"odd":      {"a", odd, nil, "2.5s"},
 		"prefix":   {"a", fine, []etcd.MemberOption{etcd.WithPrefix("nope")}, "nope"},
+		"drain":    {"a", fine, []etcd.MemberOption{etcd.WithDrain(-time.Second)}, "WithDrain(-1s)"},
 		"nil":      {"a", fine, []etcd.MemberOption{nil}, "nil"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -190,9 +190,9 @@ func TestR2_InvalidMembersAreRefused(t *testing.T) {
 	require.NoError(t, err)
 	unleased, err := worker.New(run)
 	require.NoError(t, err)
-	_, err = NewMember("manager", "", unleased, nil, WithAdvertise(":80"), WithAdvertise("0.0.0.0:80"), WithAdvertise("h:x"))
+	_, err = NewMember("manager", "", unleased, nil, WithAdvertise(":80"), WithAdvertise("0.0.0.0:80"), WithAdvertise("h:x"), WithDrain(-time.Second))
 	require.ErrorIs(t, err, orchestrator.ErrInvalid)
-	for _, what := range []string{"manager: ", "without a name", "no lease", "is nil", `":80"`, `"0.0.0.0:80"`, `"h:x"`} {
+	for _, what := range []string{"manager: ", "without a name", "no lease", "is nil", `":80"`, `"0.0.0.0:80"`, `"h:x"`, "WithDrain(-1s)"} {
 		require.ErrorContains(t, err, what)
 	}
 	_, err = NewMember("manager:1", "w", nil)
