@@ -99,6 +99,9 @@
 //  3. with [Problem.MaxMoves] or [Problem.Trial], if the plan moves more copies than allowed: each step stops at
 //     the limit. Deferred is how many moves fewer the plan has, and at least one if a step stopped.
 //
+// If a plan with rules or weights changes nothing, Planner keeps it and a copy of the problem. It is the plan of the
+// next problem too, if that is equal.
+//
 // A chain of moves that helps only as a whole may exceed the limit if it is the first of the plan: otherwise it
 // would never be made. [Problem.Trial] allows one move and no chain.
 //

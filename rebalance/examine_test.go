@@ -66,7 +66,8 @@ func again(used *rebalance.Planner, pr *rebalance.Problem, plan rebalance.Plan, 
 
 func same(a, b rebalance.Plan) bool {
 	return slices.Equal(a.Changes, b.Changes) && slices.Equal(a.Unplaced, b.Unplaced) &&
-		a.Adds == b.Adds && a.Moves == b.Moves && a.LowerBound == b.LowerBound && a.Deferred == b.Deferred
+		a.Adds == b.Adds && a.Moves == b.Moves && a.LowerBound == b.LowerBound && a.Deferred == b.Deferred &&
+		a.Held == b.Held && slices.Equal(a.Loads, b.Loads)
 }
 
 func clone(pr *rebalance.Problem) *rebalance.Problem {

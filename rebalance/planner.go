@@ -16,6 +16,7 @@ type Planner struct {
 	weighing weighing
 	dealer   dealer
 	plan     Plan
+	steady   steady
 
 	stuck    []int32 // of the items, those that no worker can simply take
 	failed   set     // the tasks that no worker can take
@@ -31,6 +32,10 @@ type Planner struct {
 // Plan plans one problem. The plan's slices are valid until the next call. If the problem is
 // inconsistent, Plan returns an error that wraps ErrInvalid.
 func (p *Planner) Plan(pr *Problem) (Plan, error) {
+	if p.steady.known && pr != nil && p.steady.agrees(pr, false) {
+		return p.plan, nil
+	}
+	p.steady.known = false
 	if err := pr.check(); err != nil {
 		return Plan{}, err
 	}
@@ -61,7 +66,58 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
+	if len(p.plan.Changes) == 0 && (pr.May != nil || pr.Zone != nil || pr.Weight != nil) { // a plain plan costs little more than a copy
+		p.steady.known = p.steady.agrees(pr, true)
+	}
 	return p.plan, nil
+}
+
+// steady is a copy of the last problem, if it is known: its plan changes nothing, and is the plan of the next
+// problem if that is equal.
+type steady struct {
+	Problem
+	known bool
+}
+
+// agrees reports whether a problem is equal to the last one. With copies it makes the last one equal.
+func (s *steady) agrees(pr *Problem, copies bool) bool {
+	if copies {
+		s.Band, s.MaxMoves, s.Still, s.Trial = pr.Band, pr.MaxMoves, pr.Still, pr.Trial
+	}
+	return s.Band == pr.Band && s.MaxMoves == pr.MaxMoves && s.Still == pr.Still && s.Trial == pr.Trial &&
+		agree(&s.States, pr.States, copies) && agree(&s.Kind, pr.Kind, copies) && agree(&s.Zone, pr.Zone, copies) &&
+		agree(&s.Share, pr.Share, copies) && agree(&s.MaxTasks, pr.MaxTasks, copies) && agree(&s.Joined, pr.Joined, copies) &&
+		agree(&s.Pinned, pr.Pinned, copies) && agree(&s.Forbidden, pr.Forbidden, copies) &&
+		agree(&s.Want, pr.Want, copies) && agree(&s.Class, pr.Class, copies) && agree(&s.MaxPerZone, pr.MaxPerZone, copies) &&
+		agree(&s.Weight, pr.Weight, copies) && agree(&s.Rests, pr.Rests, copies) &&
+		agreeInAll(&s.May, pr.May, copies) && agreeInAll(&s.Running, pr.Running, copies)
+}
+
+// agree is agrees for a list. A nil list differs from an empty one.
+func agree[E comparable](last *[]E, list []E, copies bool) bool {
+	if !copies {
+		return size(*last) == size(list) && slices.Equal(*last, list)
+	}
+	if *last = append((*last)[:0], list...); len(list) == 0 {
+		*last = slices.Clone(list)
+	}
+	return true
+}
+
+// agreeInAll is agree for lists.
+func agreeInAll(last *[][]int32, lists [][]int32, copies bool) bool {
+	if copies {
+		*last = slices.Grow((*last)[:0], len(lists))[:len(lists)]
+	}
+	if len(*last) != len(lists) {
+		return false
+	}
+	for i, list := range lists {
+		if !agree(&(*last)[i], list, copies) {
+			return false
+		}
+	}
+	return true
 }
 
 // solve makes a plan in which no more than so many copies move.

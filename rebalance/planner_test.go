@@ -6,6 +6,9 @@ package rebalance_test
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
 	"sync"
 	"testing"
 
@@ -99,6 +102,75 @@ func TestP5_ThePlanKeepsNothingOfTheProblem(t *testing.T) {
 	require.True(t, same(want, plan))
 }
 
+// A planner keeps a plan that changes nothing for the next problem only if that is equal in every field. The
+// field that differs comes from another random problem with as many tasks and workers.
+func TestP5_ASteadyPlanIsKeptForAnEqualProblemOnly(t *testing.T) {
+	t.Parallel()
+	fields := reflect.TypeFor[rebalance.Problem]()
+	differ := make([]int, fields.NumField())
+	all := ruledShapes[len(ruledShapes)-1]
+	draw := func(seed uint64, workers, tasks int) *rebalance.Problem {
+		m := maker{Rand: rand.New(rand.NewPCG(seed, 5))}
+		pr := all.sized(m.Rand, workers, tasks)
+		pr.Still, pr.Trial = m.IntN(4) == 0, m.IntN(4) == 0
+		for w := range int32(workers) {
+			pr.Joined = append(pr.Joined, w*int32(m.IntN(3)))
+		}
+		for range tasks * m.IntN(2) {
+			pr.Rests = append(pr.Rests, int32(m.IntN(workers)))
+		}
+		return pr
+	}
+	var used rebalance.Planner
+	agree := func(pr *rebalance.Problem) rebalance.Plan {
+		want, err := new(rebalance.Planner).Plan(pr)
+		got, err2 := used.Plan(pr)
+		require.Equal(t, err, err2)
+		require.True(t, same(want, got), "%+v\nkept: %+v\nfresh: %+v", pr, got, want)
+		return want
+	}
+	vary := func(pr, other *rebalance.Problem) {
+		steady := agree(pr)
+		for f := range differ {
+			changed := clone(pr)
+			reflect.ValueOf(changed).Elem().Field(f).Set(reflect.ValueOf(other).Elem().Field(f))
+			if plan := agree(changed); len(steady.Changes) == 0 && !same(steady, plan) {
+				differ[f]++
+			}
+			agree(pr)
+			agree(pr)
+		}
+	}
+	chain := &rebalance.Problem{ // only two moves together help
+		Want: []int32{1, 1, 1}, States: make([]rebalance.State, 3), Running: [][]int32{{0, 1}, {2}, nil}, Class: []int32{0, 0, 1},
+		Kind: []int32{0, 1, 2}, May: [][]int32{{0, 1}, {1, 2}}, MaxMoves: rebalance.NoLimit, Trial: true,
+	}
+	vary(chain, &rebalance.Problem{})
+	for seed := range uint64(300) {
+		workers, tasks := 2+int(seed%5), 1+int(seed%7)
+		pr := draw(seed, workers, tasks)
+		pr.Pinned = nil // live does not count them
+		for range 3 {
+			live(t, &used, pr)
+		}
+		if seed%2 == 0 {
+			for _, list := range pr.Running {
+				pr.Pinned = append(pr.Pinned, int32(len(list)/2))
+			}
+		}
+		vary(pr, draw(seed+1e6, workers, tasks))
+		for _, list := range append(pr.Running[:1:1], pr.Want) { // the caller may change its slices
+			for i := range list {
+				list[i] = (list[i] + 1) % int32(tasks)
+				agree(pr)
+			}
+		}
+	}
+	for f, n := range differ {
+		require.Positive(t, n, fields.Field(f).Name)
+	}
+}
+
 // Not in parallel with others, whose allocations would count.
 func TestPlan_RepeatedCallsAllocateNothing(t *testing.T) {
 	for _, c := range []struct {
@@ -112,6 +184,10 @@ func TestPlan_RepeatedCallsAllocateNothing(t *testing.T) {
 		{"forbidden", func(pr *rebalance.Problem) { pr.Forbidden = []rebalance.Pair{{1, 0}, {0, 1}} }},
 		{"pinned", func(pr *rebalance.Problem) { pr.Pinned = []int32{1, 0, 9, 0, 0, 0, 0, 0, 0, 100} }},
 		{"a worker joins", func(pr *rebalance.Problem) { pr.Running[3] = nil }},
+		{"weights", func(pr *rebalance.Problem) {
+			pr.Weight = slices.Repeat([]rebalance.Weight{rebalance.RoundWeight(1), rebalance.RoundWeight(2)}, 500)
+			live(t, new(rebalance.Planner), pr)
+		}},
 		{"a daemon is new", func(pr *rebalance.Problem) { pr.Want[0], pr.Running = 10, make([][]int32, 10) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
