@@ -11,19 +11,15 @@ func (p *Planner) even() {
 		p.evenByWeight()
 		return
 	}
-	p.evenDirectly()
-	p.evenByPaths(nil)
-}
-
-// isUneven reports whether one copy less on some worker saves more than one more on another costs.
-func (p *Planner) isUneven() bool {
-	most, least := p.extremes(nil)
-	return most != None && least != None && p.state.adding(least).less(p.state.removing(most))
+	if p.evenDirectly() {
+		p.evenByPaths(nil)
+	}
 }
 
 // extremes returns the worker with the most, and the one with the least among those with room that
-// takes admits. Workers that the search has closed do not count.
-func (p *Planner) extremes(takes func(w int32) bool) (most, least int32) {
+// takes admits. They are uneven if one copy less on the first saves more than one more on the second costs.
+// Workers that the search has closed do not count.
+func (p *Planner) extremes(takes func(w int32) bool) (most, least int32, uneven bool) {
 	s, closed := &p.state, p.search.closed
 	most, least = None, None
 	var high, low cost
@@ -39,7 +35,7 @@ func (p *Planner) extremes(takes func(w int32) bool) (most, least int32) {
 			least, low = w, c
 		}
 	}
-	return most, least
+	return most, least, least != None && low.less(high)
 }
 
 // exchangeSurplus chooses other surplus copies to stop, where that makes the loads more even. It is spared if
@@ -53,13 +49,17 @@ func (p *Planner) exchangeSurplus() {
 	}
 }
 
-// evenDirectly moves copies from the workers with the most to those with the least.
-func (p *Planner) evenDirectly() {
+// evenDirectly moves copies from the workers with the most to those with the least. It reports whether they are
+// still uneven.
+func (p *Planner) evenDirectly() bool {
 	s := &p.state
 	p.handOver()
-	for moved := true; moved && p.isUneven(); {
+	for moved := true; ; {
+		_, least, uneven := p.extremes(nil)
+		if !uneven || !moved {
+			return uneven
+		}
 		moved = false
-		_, least := p.extremes(nil)
 		s.rankGivers(s.adding(least))
 		for len(s.givers.items) > 0 {
 			u := s.givers.items[0]
@@ -206,8 +206,8 @@ func (p *Planner) evenByPaths(takes func(w int32) bool) {
 func (p *Planner) evenOnce(takes func(w int32) bool) bool {
 	s, f := &p.state, &p.search
 	for {
-		most, least := p.extremes(takes)
-		if least == None || !s.adding(least).less(s.removing(most)) {
+		_, least, uneven := p.extremes(takes)
+		if !uneven {
 			return false
 		}
 		f.roots = f.roots[:0]

@@ -124,7 +124,6 @@ func (s *state) bindHubs() {
 	s.hubs = s.hubs[:0]
 	if len(s.workers) == 0 || !s.labels && !s.zoned && (s.Share == nil || s.Weight == nil) {
 		s.hubs = append(s.hubs, hub{share: 1})
-		s.listHubs()
 		return
 	}
 	if s.hubOf == nil {
@@ -156,7 +155,6 @@ func (s *state) bindHubs() {
 		}
 		s.workers[w].hub = i
 	}
-	s.listHubs()
 }
 
 // listHubs lists the workers of each hub.

@@ -134,13 +134,12 @@ func (p *Planner) solve(pr *Problem, moves int) error {
 	p.search.closed = p.search.closed[:0]
 	p.limit, p.started, p.deferred, p.gaveUp, s.onlyOver = moves, 0, false, s.taken, false
 	proven := true
-	if p.isUnfinished() {
+	most, _, uneven := p.extremes(nil)
+	if p.isUnfinished(uneven) {
 		s.prepare()
 		limit := endless
-		if len(p.keeping.items) == 0 && s.weights == nil { // only those can take that have much less than others
-			if most, _ := p.extremes(nil); most != None {
-				limit = s.removing(most)
-			}
+		if len(p.keeping.items) == 0 && s.weights == nil && most != None { // only those can take that have much less than others
+			limit = s.removing(most)
 		}
 		s.rank(limit)
 		p.search.closed = p.search.closed.emptied(len(s.workers))
@@ -171,12 +170,12 @@ func (p *Planner) solve(pr *Problem, moves int) error {
 }
 
 // isUnfinished reports whether something needs a place or is uneven.
-func (p *Planner) isUnfinished() bool {
+func (p *Planner) isUnfinished(uneven bool) bool {
 	if len(p.keeping.items) > 0 || p.keeping.trimmed {
 		return true
 	}
 	if p.state.weights == nil {
-		return p.isUneven()
+		return uneven
 	}
 	p.state.prepare() // for levels
 	p.weighing.findLevels(&p.state)

@@ -84,8 +84,8 @@ func (s *state) rank(limit cost) {
 	}
 	for w := range s.workers {
 		at := &s.workers[w]
-		places[w] = s.takes(int32(w))
 		if at.takesPart() && at.adding().less(limit) { // a quarantined one may have room later
+			places[w] = s.takes(int32(w))
 			takers[at.hub].append(int32(w))
 		}
 	}

@@ -2,10 +2,7 @@ package rebalance
 
 // Step 1: what runs. One pass over the lists.
 
-import (
-	"math"
-	"slices"
-)
+import "slices"
 
 // scan counts the copies that run.
 type scan struct {
@@ -33,30 +30,18 @@ func (s *state) copies(t int32) int32 { return s.Want[t] - s.tally[t].lack }
 
 // run counts copies and loads.
 func (sc *scan) run(s *state) error {
-	wanted := len(s.Want)
-	if sc.least, sc.most = 1, 1; !areOne(s.Want) {
-		wanted, sc.least, sc.most = span(s.Want)
-	}
-	if sc.least < 0 {
-		t := slices.IndexFunc(s.Want, func(n int32) bool { return n < 0 })
-		return invalid("Want[%d] is %d", t, s.Want[t])
-	}
-	sc.frozen, sc.surplus, sc.repeats, sc.complete = nil, false, false, false
-	sc.single = sc.most <= 1 && len(s.barred) == 0 && s.Pinned == nil && !s.zoned &&
-		!slices.ContainsFunc(s.States, func(st State) bool { return st != Open })
+	ones := areOne(s.Want)
+	sc.least, sc.most, sc.frozen, sc.surplus, sc.repeats, sc.complete = 1, 1, nil, false, false, false
+	sc.single = len(s.barred) == 0 && s.Pinned == nil && !s.zoned &&
+		!slices.ContainsFunc(s.States, func(st State) bool { return st != Open }) &&
+		(ones || !slices.ContainsFunc(s.Want, func(n int32) bool { return n < 0 || n > 1 }))
 	if sc.single {
+		if !ones {
+			sc.least = 0
+		}
 		return sc.runSingle(s)
 	}
-	if err := sc.runCounts(s); err != nil {
-		return err
-	}
-	if sc.frozen == nil && !sc.surplus {
-		for w := range s.workers {
-			wanted -= int(s.workers[w].load)
-		}
-		sc.complete = wanted == 0
-	}
-	return nil
+	return sc.runCounts(s)
 }
 
 func outOfRange(w, k int, t int32, tasks int) error {
@@ -189,10 +174,16 @@ func (sc *scan) runAgain(s *state) error {
 // runCounts is run with a count for each task.
 func (sc *scan) runCounts(s *state) error {
 	sc.counts = roomy(sc.counts, len(s.Want))
+	wanted, least, most := 0, int32(1), int32(1)
 	for t, n := range s.Want {
 		sc.counts[t] = tally{lack: n}
+		wanted, least, most = wanted+int(n), min(least, n), max(most, n)
 	}
-	s.tally = sc.counts
+	if least < 0 {
+		t := slices.Index(s.Want, least)
+		return invalid("Want[%d] is %d", t, least)
+	}
+	s.tally, sc.least, sc.most = sc.counts, least, most
 	if slices.Contains(s.States, Frozen) {
 		sc.memory = sized(sc.memory, len(s.Want))
 		sc.frozen = sc.memory
@@ -202,21 +193,29 @@ func (sc *scan) runCounts(s *state) error {
 		at := &s.workers[w]
 		flags := s.flags[at.first:][:len(list)]
 		at.load = int32(len(list))
-		var zone []int32
-		if s.zoned {
-			zone = s.inZone[s.zone(int32(w)):]
-		}
-		k, fewer, some := countCopies(sc.counts, list, flags, int32(w)+1, zone, s.zones)
+		k, fewer, some := countCopies(sc.counts, list, flags, int32(w)+1)
 		if k < len(list) {
 			return outOfRange(w, k, list[k], len(s.Want))
 		}
 		signs |= some
 		at.load -= fewer
+		if s.zoned {
+			zone, zones := s.inZone[s.zone(int32(w)):], s.zones
+			for k, t := range list {
+				if flags[k] == 0 { // not repeated
+					zone[int(t)*zones]++
+				}
+			}
+		}
 		if at.state == Frozen || sc.least == 0 || s.labels {
 			sc.revise(s, int32(w))
 		}
 	}
 	sc.surplus = signs < 0
+	for w := range s.workers {
+		wanted -= int(s.workers[w].load)
+	}
+	sc.complete = wanted == 0 && sc.frozen == nil && !sc.surplus
 	return nil
 }
 
@@ -225,7 +224,7 @@ func (sc *scan) runCounts(s *state) error {
 // meet it is not inlined.
 //
 //go:noinline
-func countCopies(counts []tally, list []int32, flags []flag, seen int32, zone []int32, zones int) (at int, fewer, signs int32) {
+func countCopies(counts []tally, list []int32, flags []flag, seen int32) (at int, fewer, signs int32) {
 	for k, t := range list {
 		i := uint(uint32(t))
 		if i >= uint(len(counts)) {
@@ -240,9 +239,6 @@ func countCopies(counts []tally, list []int32, flags []flag, seen int32, zone []
 		c.seen = seen
 		c.lack--
 		signs |= c.lack
-		if zone != nil {
-			zone[int(i)*zones]++
-		}
 	}
 	return len(list), fewer, signs
 }
@@ -287,14 +283,4 @@ func areOne(numbers []int32) bool {
 		numbers = numbers[64:]
 	}
 	return !slices.ContainsFunc(numbers, func(n int32) bool { return n != 1 })
-}
-
-// span returns the sum of all numbers, the least and the highest one.
-func span(numbers []int32) (sum int, least, most int32) {
-	least = math.MaxInt32
-	for _, n := range numbers {
-		sum += int(n)
-		least, most = min(least, n), max(most, n)
-	}
-	return sum, least, most
 }

@@ -148,8 +148,9 @@ func (s *state) forget() {
 	s.fresh, s.left, s.held = s.fresh[:0], s.left[:0], s.held[:0]
 }
 
-// prepare makes room for changes. A plan without any needs none.
+// prepare lists the workers of hubs, and makes room for changes. A plan without any needs neither.
 func (s *state) prepare() {
+	s.listHubs()
 	if len(s.trails) < len(s.Want) {
 		s.trails = make([]trail, len(s.Want))
 	}
