@@ -2,7 +2,7 @@ package rebalance
 
 import "slices"
 
-// A shortcut for many missing copies: all workers that may run them fill up to a common level, in turn.
+// A shortcut for many missing copies: all workers that may run them fill up to a common height, in turn.
 // With labels the levels of hubs say how many copies of each class a hub gets. What the shortcut leaves
 // over is placed one by one, and what it makes uneven is evened.
 
@@ -32,7 +32,7 @@ func (p *Planner) deal(from, to tier) {
 			if s.inUse = false; s.labels {
 				p.dealClasses(items[i:n])
 			} else {
-				p.dealer.list(s, s.ofHub)
+				p.dealer.listTakers(s, s.ofHub)
 				p.dealTo(items[i:n])
 			}
 			s.rank(endless)
@@ -51,7 +51,7 @@ func (p *Planner) dealClasses(items []item) {
 	for w := range s.workers {
 		if at := &s.workers[w]; at.state == Open {
 			l.share[at.hub] += int64(at.share)
-			l.base[at.hub] += int64(at.level())
+			l.base[at.hub] += int64(at.remaining())
 		}
 	}
 	if !l.solve(s, d.sums, 8*len(items)) {
@@ -69,7 +69,7 @@ func (p *Planner) dealClasses(items []item) {
 			rest += l.part[c][i]
 			quota := min(int(rest>>l.unit), n-next)
 			rest &= 1<<l.unit - 1
-			d.list(s, s.members(h))
+			d.listTakers(s, s.members(h))
 			p.dealTo(items[next : next+quota])
 			next += quota
 		}
@@ -77,8 +77,8 @@ func (p *Planner) dealClasses(items []item) {
 	}
 }
 
-// list lists those of some workers that can gain.
-func (d *dealer) list(s *state, workers []int32) {
+// listTakers lists those of some workers that can gain.
+func (d *dealer) listTakers(s *state, workers []int32) {
 	d.workers = append(d.workers[:0], workers...)
 	d.workers = slices.DeleteFunc(d.workers, func(w int32) bool { return s.workers[w].state != Open || !s.workers[w].hasRoom() })
 }
@@ -90,15 +90,15 @@ func (p *Planner) dealTo(items []item) {
 	if n == 0 || len(items) == 0 {
 		return
 	}
-	level, left := s.fillTo(d.workers, int64(len(items))), len(items)
+	height, left := s.fillTo(d.workers, int64(len(items))), len(items)
 	d.quota = roomy(d.quota, n)
 	for i, w := range d.workers {
-		d.quota[i] = int32(s.missingTo(w, level))
+		d.quota[i] = int32(s.missingTo(w, height))
 		left -= int(d.quota[i])
 	}
 	for k := range d.workers { // less than one for each is left
-		i := (k + int(mix(int32(n), int32(level)))) % n
-		if w := d.workers[i]; left > 0 && s.workers[w].share == 1 && s.missingTo(w, level+1) > int64(d.quota[i]) {
+		i := (k + int(mix(int32(n), int32(height)))) % n
+		if w := d.workers[i]; left > 0 && s.workers[w].share == 1 && s.missingTo(w, height+1) > int64(d.quota[i]) {
 			d.quota[i]++
 			left--
 		}
@@ -123,7 +123,7 @@ func (p *Planner) dealTo(items []item) {
 			for k := next; k < min(next+4, len(items)); k++ {
 				if x := &items[k]; x.copy != placed && s.fits(x.task, w) {
 					x.copy = placed
-					p.started++
+					p.placed++
 					s.put(x.task, w)
 					d.quota[i]--
 					idle = 0
@@ -154,7 +154,7 @@ func gcd(a, b int) int {
 func (s *state) fillTo(workers []int32, n int64) int64 {
 	low, high := int64(0), n+1
 	for _, w := range workers {
-		high = max(high, int64(s.workers[w].level())+n+1)
+		high = max(high, int64(s.workers[w].remaining())+n+1)
 	}
 	for high-low > 1 {
 		mid, sum := (low+high)/2, int64(0)
@@ -171,7 +171,7 @@ func (s *state) fillTo(workers []int32, n int64) int64 {
 }
 
 // missingTo returns how many copies w takes to reach a load by share.
-func (s *state) missingTo(w int32, level int64) int64 {
+func (s *state) missingTo(w int32, height int64) int64 {
 	at := &s.workers[w]
-	return max(0, min(level*int64(at.share)-int64(at.level()), int64(at.room-at.load)))
+	return max(0, min(height*int64(at.share)-int64(at.remaining()), int64(at.room-at.load)))
 }

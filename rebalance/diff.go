@@ -34,7 +34,7 @@ func (p *Planner) diff() {
 			continue
 		}
 		for k, t := range list {
-			c := at.first + int32(k)
+			c := at.offset + int32(k)
 			if s.flags[c]&(gone|repeated|paired) != gone {
 				continue
 			}
@@ -95,7 +95,9 @@ func (p *Planner) explain() {
 }
 
 // isCrowded reports whether a zone has more copies of t than it may.
-func (s *state) isCrowded(t, zone int32) bool { return s.inZone[int(t)*s.zones+int(zone)] > s.most[t] }
+func (s *state) isCrowded(t, zone int32) bool {
+	return s.inZone[int(t)*s.zones+int(zone)] > s.zoneCap[t]
+}
 
 // wasCrowded reports whether more copies of t run in a zone than may.
 func (s *state) wasCrowded(t, zone int32) bool {
@@ -110,7 +112,7 @@ func (s *state) wasCrowded(t, zone int32) bool {
 			n--
 		}
 	}
-	return n > s.most[t]
+	return n > s.zoneCap[t]
 }
 
 // listUnplaced lists the copies without a place.
@@ -135,7 +137,7 @@ func (p *Planner) listUnplaced() {
 	}
 	for i := range merged {
 		u := &merged[i]
-		if s.tally != nil { // of more copies than workers, not all are items
+		if s.counts != nil { // of more copies than workers, not all are items
 			u.Copies += max(0, p.keeping.target[u.Task]-s.copies(u.Task)-s.open-1)
 		}
 		u.Reason = p.why(u.Task)
@@ -154,7 +156,7 @@ func (p *Planner) listStaying(list []Unplaced) []Unplaced {
 			continue
 		}
 		for k, t := range s.Running[w] {
-			switch c := at.first + int32(k); {
+			switch c := at.offset + int32(k); {
 			case drains && s.flags[c] == pinned:
 				list = append(list, Unplaced{Task: t, Copies: 1, Worker: int32(w), Reason: CopyPinned})
 			case s.stays(c) && (drains || !s.admitsClass(t, at.hub) || s.capRule(t) != 0 && s.isCrowded(t, s.zone(int32(w)))):

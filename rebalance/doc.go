@@ -83,7 +83,7 @@
 //	gone, repeated    is the second entry for one copy, and no copy
 //	gone, paired      is the beginning of a move; set by diff
 //
-// The load of a worker counts its copies. Its level is the load without the leaving ones, which evenness counts.
+// The load of a worker counts its copies. Evenness counts what remains without the leaving ones.
 //
 // The gate (gate.go) knows every rule but room. It says whether a worker may have a copy. Tasks of equal labels
 // are a class, and workers of equal labels a kind. Workers of equal kind and zone are a hub (by weight, of equal

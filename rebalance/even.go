@@ -17,21 +17,21 @@ func (p *Planner) even() {
 }
 
 // extremes returns the worker with the most, and the one with the least among those with room that
-// takes admits. They are uneven if one copy less on the first saves more than one more on the second costs.
-// Workers that the search has closed do not count.
-func (p *Planner) extremes(takes func(w int32) bool) (most, least int32, uneven bool) {
-	s, closed := &p.state, p.search.closed
+// gains admits. They are uneven if one copy less on the first saves more than one more on the second costs.
+// Workers that the search has excluded do not count.
+func (p *Planner) extremes(gains func(w int32) bool) (most, least int32, uneven bool) {
+	s, excluded := &p.state, p.search.excluded
 	most, least = None, None
 	var high, low cost
 	for w := range s.workers {
 		at, w := &s.workers[w], int32(w)
-		if !at.takesPart() || len(closed) > 0 && closed.has(w) {
+		if !at.takesPart() || len(excluded) > 0 && excluded.has(w) {
 			continue
 		}
 		if c := s.removing(w); most == None || high.less(c) {
 			most, high = w, c
 		}
-		if c := at.adding(); at.hasRoom() && (least == None || c.less(low)) && (takes == nil || takes(w)) {
+		if c := at.adding(); at.hasRoom() && (least == None || c.less(low)) && (gains == nil || gains(w)) {
 			least, low = w, c
 		}
 	}
@@ -42,9 +42,9 @@ func (p *Planner) extremes(takes func(w int32) bool) (most, least int32, uneven 
 // what is missing fills all workers to the load of the fullest.
 func (p *Planner) exchangeSurplus() {
 	s, d := &p.state, &p.dealer
-	d.list(s, s.ofHub)
-	level := s.fillTo(d.workers, int64(p.missing()))
-	if slices.ContainsFunc(s.workers, func(at worker) bool { return at.takesPart() && int64(at.level()) > level*int64(at.share) }) {
+	d.listTakers(s, s.ofHub)
+	height := s.fillTo(d.workers, int64(p.missing()))
+	if slices.ContainsFunc(s.workers, func(at worker) bool { return at.takesPart() && int64(at.remaining()) > height*int64(at.share) }) {
 		p.evenByPaths(func(w int32) bool { return s.workers[w].lost > 0 })
 	}
 }
@@ -86,7 +86,7 @@ func (p *Planner) handOver() {
 	copies, shares, needed := int64(0), int64(0), int64(0)
 	for w := range s.workers {
 		if at := &s.workers[w]; at.takesPart() {
-			copies, shares = copies+int64(at.level()), shares+int64(at.share)
+			copies, shares = copies+int64(at.remaining()), shares+int64(at.share)
 		}
 	}
 	mean := copies / max(1, shares)
@@ -96,7 +96,7 @@ func (p *Planner) handOver() {
 		switch {
 		case at.state == Open && s.missingTo(int32(w), mean) > 0:
 			needed += s.missingTo(int32(w), mean)
-		case at.takesPart() && int64(at.level()) > (mean+1)*int64(at.share):
+		case at.takesPart() && int64(at.remaining()) > (mean+1)*int64(at.share):
 			p.sources = append(p.sources, int32(w))
 		}
 	}
@@ -114,7 +114,7 @@ func (p *Planner) handOver() {
 			next = (next + 1) % len(p.sources)
 			u := &s.workers[p.sources[next]]
 			idle++
-			if int64(u.level()) <= (mean+1)*int64(u.share) {
+			if int64(u.remaining()) <= (mean+1)*int64(u.share) {
 				continue
 			}
 			if c, _ := s.pick(p.sources[next], v, false); c != noRef {
@@ -186,27 +186,27 @@ func (s *state) giveTo(u, hub int32, gain cost) bool {
 	return false
 }
 
-// evenByPaths evens the loads by paths of any length, until no path is left. takes admits workers that
+// evenByPaths evens the loads by paths of any length, until no path is left. gains admits workers that
 // gain; if it is not nil, paths cost nothing.
-func (p *Planner) evenByPaths(takes func(w int32) bool) {
+func (p *Planner) evenByPaths(gains func(w int32) bool) {
 	f := &p.search
 	for moved := true; moved; {
 		moved = false
-		f.closed = f.closed.emptied(len(p.state.workers))
-		for p.evenOnce(takes) {
-			moved = takes == nil
+		f.excluded = f.excluded.emptied(len(p.state.workers))
+		for p.evenOnce(gains) {
+			moved = gains == nil
 		}
 	}
-	f.closed = f.closed.emptied(len(p.state.workers))
+	f.excluded = f.excluded.emptied(len(p.state.workers))
 	f.done = false
 }
 
 // evenOnce moves copies along the shortest paths to the workers with the least to which there are any.
 // It reports whether there were some.
-func (p *Planner) evenOnce(takes func(w int32) bool) bool {
+func (p *Planner) evenOnce(gains func(w int32) bool) bool {
 	s, f := &p.state, &p.search
 	for {
-		_, least, uneven := p.extremes(takes)
+		_, least, uneven := p.extremes(gains)
 		if !uneven {
 			return false
 		}
@@ -214,19 +214,19 @@ func (p *Planner) evenOnce(takes func(w int32) bool) bool {
 		limit := s.adding(least)
 		for w := range s.workers {
 			at, w := &s.workers[w], int32(w)
-			if at.takesPart() && !f.closed.has(w) && at.hasRoom() && !limit.less(at.adding()) && (takes == nil || takes(w)) {
+			if at.takesPart() && !f.excluded.has(w) && at.hasRoom() && !limit.less(at.adding()) && (gains == nil || gains(w)) {
 				f.roots = append(f.roots, w)
 			}
 		}
 		f.begin(s)
-		if f.free = takes != nil; f.free {
-			f.open = [2][]int32{f.open[0][:0], f.open[1][:0]}
+		if f.free = gains != nil; f.free {
+			f.unlabelled = [2][]int32{f.unlabelled[0][:0], f.unlabelled[1][:0]}
 		}
-		if f.run(func(u int32) bool { return limit.less(s.removing(u)) }) && p.moveAlong() {
+		if f.explore(func(u int32) bool { return limit.less(s.removing(u)) }) && p.moveAlong() {
 			return true
 		}
 		for _, w := range f.found {
-			f.closed.add(w)
+			f.excluded.add(w)
 		}
 	}
 }
@@ -248,7 +248,7 @@ func (p *Planner) moveAlong() (moved bool) {
 		case len(hops) == 0:
 		case p.limit >= 0 && !p.mayMove(s.starts(hops)):
 			p.deferred = true
-		case s.follow(hops):
+		case s.apply(hops):
 			moved = true
 		}
 	}

@@ -11,16 +11,16 @@ import (
 // a hub: apart from forbidden pairs and from the copies that they run, a rule admits all workers
 // of a hub or none.
 type gate struct {
-	labels bool
-	words  int // of a set of classes
-	kinds  set // by kind: the classes that its workers may run
-	met    set // by worker: the classes of the copies that it runs or has run
+	labels  bool
+	words   int // of a set of classes
+	kinds   set // by kind: the classes that its workers may run
+	classes set // by worker: the classes of the copies that it runs or has run
 
 	zoned   bool
 	zones   int
 	zoneOf  map[int32]int32 // by Problem.Zone: its number
 	inZone  []int32         // by task and zone: copies on all workers
-	most    []int32         // by task: how many copies one zone may run
+	zoneCap []int32         // by task: how many copies one zone may run
 	relaxed bool            // default caps do not count
 	caps    caps
 
@@ -102,7 +102,7 @@ func (s *state) bindLabels() {
 		kinds = max(kinds, int(k)+1)
 	}
 	s.words = (len(s.May) + 63) / 64
-	s.kinds, s.met = sized(s.kinds, kinds*s.words), sized(s.met, len(s.States)*s.words)
+	s.kinds, s.classes = sized(s.kinds, kinds*s.words), sized(s.classes, len(s.States)*s.words)
 	for c, may := range s.May {
 		at, bit := c/64, uint64(1)<<(c%64)
 		if may == nil {
@@ -218,18 +218,18 @@ func (s *state) bindCaps() {
 	for class := range c.known {
 		c.known[class] = c.known[class][:0]
 	}
-	s.most = roomy(s.most, len(s.Want))
+	s.zoneCap = roomy(s.zoneCap, len(s.Want))
 	for t, want := range s.Want {
 		rule := s.capRule(int32(t))
 		switch {
 		case rule > 0:
-			s.most[t] = rule
+			s.zoneCap[t] = rule
 			s.zoned = s.zoned || rule < want || slices.Contains(s.States, Frozen)
 		case rule < 0 || want < 2:
-			s.most[t] = unlimited
+			s.zoneCap[t] = unlimited
 		default:
-			s.most[t] = c.of(s.class(int32(t)), want, s.zones)
-			s.zoned = s.zoned || s.most[t] < unlimited
+			s.zoneCap[t] = c.of(s.class(int32(t)), want, s.zones)
+			s.zoned = s.zoned || s.zoneCap[t] < unlimited
 		}
 	}
 	if s.zoned {
@@ -242,20 +242,20 @@ func (c *caps) of(class, want int32, zones int) int32 {
 	const remembered = 256
 	known := &c.known[class]
 	if want > remembered {
-		return c.find(c.able[int(class)*zones:][:zones], want)
+		return c.leastCap(c.able[int(class)*zones:][:zones], want)
 	}
 	for len(*known) <= int(want) {
 		*known = append(*known, 0)
 	}
 	if (*known)[want] == 0 {
-		(*known)[want] = c.find(c.able[int(class)*zones:][:zones], want)
+		(*known)[want] = c.leastCap(c.able[int(class)*zones:][:zones], want)
 	}
 	return (*known)[want]
 }
 
-// find returns the least cap with which all copies fit that have a worker, and at least their
+// leastCap returns the least cap with which all copies fit that have a worker, and at least their
 // number by the zones that count: those with half the mean of workers, and the two largest.
-func (c *caps) find(able []int32, want int32) int32 {
+func (c *caps) leastCap(able []int32, want int32) int32 {
 	total, used, first, second := int32(0), int32(0), int32(0), int32(0) // the two largest
 	for _, n := range able {
 		total, used = total+n, used+min(n, 1)
@@ -308,8 +308,8 @@ func (s *state) kind(w int) int32 {
 
 func (s *state) zone(w int32) int32 { return s.workers[w].zone }
 
-// holds returns the classes that w runs or has run.
-func (s *state) holds(w int32) set { return s.met[int(w)*s.words:][:s.words] }
+// classesOf returns the classes that w runs or has run.
+func (s *state) classesOf(w int32) set { return s.classes[int(w)*s.words:][:s.words] }
 
 // admitted returns the classes that workers of a kind may run.
 func (s *state) admitted(kind int32) set { return s.kinds[int(kind)*s.words:][:s.words] }
@@ -320,7 +320,7 @@ func (s *state) kindAdmits(kind, class int32) bool {
 
 // mayGive reports whether w may have a copy whose labels the hub admits.
 func (s *state) mayGive(w, hub int32) bool {
-	return !s.labels || s.holds(w).meets(s.admitted(s.hubs[hub].kind))
+	return !s.labels || s.classesOf(w).meets(s.admitted(s.hubs[hub].kind))
 }
 
 // admitsClass reports whether the labels of a hub admit t.
@@ -342,7 +342,7 @@ func (s *state) admits(t, hub, from int32) bool {
 	if from != None && s.zone(from) == z {
 		n--
 	}
-	return n < s.most[t]
+	return n < s.zoneCap[t]
 }
 
 // can reports whether w may gain a copy of t that is now on worker from, or on None. Whether it

@@ -18,10 +18,10 @@ type improver struct {
 	queued set
 	steps  int // that are left
 
-	started  [2]set // by tier: the tasks of missing copies that have a place
-	unplaced []item // missing copies that have none, one of a task: they may take such a place
-	cut      bool   // there are more
-	evicts   bool   // then copies may leave that stay although they must leave
+	placed [2]set // by tier: the tasks of missing copies that have a place
+	rivals []item // missing copies that have none, one of a task: they may take such a place
+	cut    bool   // there are more
+	evicts bool   // then copies may leave that stay although they must leave
 
 	hubSaved []int32  // by hub: what walks to all its workers save at least
 	byCost   []costly // the workers that may lose a copy, by what that saves
@@ -38,8 +38,8 @@ type costly struct {
 func (p *Planner) improve() bool {
 	s, m := &p.state, &p.improver
 	m.s, m.steps = s, 8*(len(s.flags)+len(s.fresh)+1000)
-	m.listUnplaced(p)
-	m.evicts = len(m.unplaced) > 0 && p.keeping.evicts && p.limit < 0
+	m.findRivals(p)
+	m.evicts = len(m.rivals) > 0 && p.keeping.evicts && p.limit < 0
 	if s.added == 0 || len(s.left) == 0 && !m.evicts || p.isCertain() {
 		return true
 	}
@@ -85,26 +85,26 @@ func (p *Planner) isCertain() bool {
 	return gained == None || lost == None || s.removing(gained).less(s.adding(lost))
 }
 
-// listUnplaced lists which missing copies have a place, and some that have none only because workers are full.
-func (m *improver) listUnplaced(p *Planner) {
+// findRivals finds which missing copies have a place, and some that have none only because workers are full.
+func (m *improver) findRivals(p *Planner) {
 	const most = 256
 	m.cut = false
-	if m.unplaced = m.unplaced[:0]; p.missing() == 0 || m.s.MaxTasks == nil {
+	if m.rivals = m.rivals[:0]; p.missing() == 0 || m.s.MaxTasks == nil {
 		return
 	}
-	for of := range m.started {
-		m.started[of] = m.started[of].emptied(len(m.s.Want))
+	for of := range m.placed {
+		m.placed[of] = m.placed[of].emptied(len(m.s.Want))
 	}
 	last := None
 	for _, x := range p.keeping.items {
 		switch {
 		case x.from != None || x.copy == noRef && (x.task == last || m.cut):
 		case x.copy == placed:
-			m.started[x.tier].add(x.task)
+			m.placed[x.tier].add(x.task)
 		default:
 			if last = x.task; m.s.hasTaker(&x) {
-				m.cut = len(m.unplaced) == most
-				m.unplaced = append(m.unplaced, x)
+				m.cut = len(m.rivals) == most
+				m.rivals = append(m.rivals, x)
 			}
 		}
 	}
@@ -128,7 +128,7 @@ func (m *improver) search(w int32) int32 {
 	for i := 0; i < len(m.queue) && m.steps >= 0; i++ {
 		u := m.queue[i]
 		m.queued.remove(u)
-		if at := m.follow(u); at != None {
+		if at := m.expand(u); at != None {
 			return at
 		}
 	}
@@ -154,27 +154,27 @@ func (m *improver) reach(v, saved int32, h hop) int32 {
 	return None
 }
 
-// follow follows all arcs from u.
-func (m *improver) follow(u int32) int32 {
+// expand follows all arcs from u.
+func (m *improver) expand(u int32) int32 {
 	s, saved := m.s, m.saved[u]
 	at := &s.workers[u]
 	for i := at.fresh; i > 0; i = s.fresh[i-1].nextOn {
 		t, c := s.fresh[i-1].task, ^(i - 1)
 		m.steps--
-		if v := m.followFresh(t, u, hop{from: u, copy: c}, saved); v != None {
+		if v := m.expandFresh(t, u, hop{from: u, copy: c}, saved); v != None {
 			return v
 		}
-		for _, x := range m.unplaced {
-			if m.steps--; !m.started[x.tier].has(t) {
+		for _, x := range m.rivals {
+			if m.steps--; !m.placed[x.tier].has(t) {
 				continue
 			}
-			if v := m.followFresh(x.task, None, hop{from: u, copy: c, other: x.task + 1}, saved); v != None {
+			if v := m.expandFresh(x.task, None, hop{from: u, copy: c, other: x.task + 1}, saved); v != None {
 				return v
 			}
 		}
 	}
 	if anywhere := saved > 1 && slices.Min(m.hubSaved) < saved-1; saved > 0 && s.multi || anywhere || m.evicts {
-		if v := m.followRunning(u, saved, anywhere); v != None {
+		if v := m.expandRunning(u, saved, anywhere); v != None {
 			return v
 		}
 	}
@@ -184,8 +184,8 @@ func (m *improver) follow(u int32) int32 {
 	return None
 }
 
-// followFresh follows the arcs of a fresh copy of t, which is on some worker or on None.
-func (m *improver) followFresh(t, from int32, h hop, saved int32) int32 {
+// expandFresh follows the arcs of a fresh copy of t, which is on some worker or on None.
+func (m *improver) expandFresh(t, from int32, h hop, saved int32) int32 {
 	v := m.toReturn(t, from, h, saved+1)
 	if v == None && saved > 0 {
 		v = m.toAny(t, from, h, saved)
@@ -193,15 +193,15 @@ func (m *improver) followFresh(t, from int32, h hop, saved int32) int32 {
 	return v
 }
 
-// followRunning follows the arcs of copies that run on u: to another worker that has lost a copy of
+// expandRunning follows the arcs of copies that run on u: to another worker that has lost a copy of
 // the task, for nothing, and to any other one, for a start. One that stays although it must leave saves
 // more than all starts.
-func (m *improver) followRunning(u, saved int32, anywhere bool) int32 {
+func (m *improver) expandRunning(u, saved int32, anywhere bool) int32 {
 	const eviction = 1 << 16
 	s := m.s
 	m.steps -= len(s.Running[u])
 	for k, t := range s.Running[u] {
-		c := s.workers[u].first + int32(k)
+		c := s.workers[u].offset + int32(k)
 		if m.evicts && s.stays(c) {
 			if v := m.toAny(t, u, hop{from: u, copy: c}, saved+eviction); v != None {
 				return v
@@ -330,7 +330,7 @@ func (p *Planner) turn(w int32) bool {
 	if exchanges {
 		h := &hops[slices.IndexFunc(hops, func(h hop) bool { return h.other > 0 })]
 		p.exchangeItems(h.task, h.other-1)
-		p.improver.listUnplaced(p)
+		p.improver.findRivals(p)
 	}
 	return true
 }
@@ -342,7 +342,7 @@ func (s *state) leaveAll(hops []hop) bool {
 			s.leave(h.from, h.copy)
 		}
 	}
-	if s.follow(hops) {
+	if s.apply(hops) {
 		return true
 	}
 	for _, h := range hops {

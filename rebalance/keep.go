@@ -23,10 +23,10 @@ const placed = noRef + 1
 type tier int8
 
 const (
-	first   tier = iota // missing copies of tasks that do not run at all
-	further             // other missing copies
-	drained             // copies on draining workers
-	evicted             // copies where a rule forbids them
+	firstOnes   tier = iota // missing copies of tasks that do not run at all
+	furtherOnes             // other missing copies
+	drained                 // copies on draining workers
+	evicted                 // copies where a rule forbids them
 )
 
 // keeping decides which copies stay.
@@ -40,14 +40,14 @@ type keeping struct {
 	items   []item
 	missing int     // items that are missing copies
 	sorted  []item  // memory of items
-	places  []int32 // for sort
+	begins  []int32 // for sort: where the items of a key begin
 	widths  []int32 // by class: the workers that may run it
 }
 
-// run decides which copies stay, and lists those that need a place.
-func (k *keeping) run(s *state, sc *scan) {
+// decide decides which copies stay, and lists those that need a place.
+func (k *keeping) decide(s *state, sc *scan) {
 	k.items, k.trimmed, k.crowded = k.items[:0], false, false
-	s.multi = sc.most > 1 || sc.surplus || sc.repeats
+	s.multi = sc.mostWanted > 1 || sc.surplus || sc.repeats
 	k.aim(s, sc)
 	s.pin()
 	work := s.findLeaving()
@@ -110,7 +110,7 @@ func (k *keeping) aim(s *state, sc *scan) {
 // pin marks the pinned copies.
 func (s *state) pin() {
 	for w, n := range s.Pinned {
-		list, at := s.Running[w], s.workers[w].first
+		list, at := s.Running[w], s.workers[w].offset
 		if n == 0 || s.States[w] == Frozen {
 			continue
 		}
@@ -130,11 +130,11 @@ func (s *state) findLeaving() (work int) {
 	for w := range s.workers {
 		at := &s.workers[w]
 		drains := at.state == Draining
-		if !drains && (!s.labels || at.state == Frozen || s.holds(int32(w)).isWithin(s.admitted(s.hubs[at.hub].kind))) {
+		if !drains && (!s.labels || at.state == Frozen || s.classesOf(int32(w)).isWithin(s.admitted(s.hubs[at.hub].kind))) {
 			continue
 		}
 		for k, t := range s.Running[w] {
-			if c := at.first + int32(k); s.flags[c] == 0 && (drains || !s.admitsClass(t, at.hub)) {
+			if c := at.offset + int32(k); s.flags[c] == 0 && (drains || !s.admitsClass(t, at.hub)) {
 				s.flags[c] |= leaving
 				at.leaving++
 				work += s.work(t)
@@ -167,7 +167,7 @@ func (k *keeping) findSurplus(s *state, sc *scan) {
 // findCrowded finds the tasks of which a zone has too many copies.
 func (k *keeping) findCrowded(s *state) {
 	zones := s.inZone
-	for t, most := range s.most {
+	for t, most := range s.zoneCap {
 		for _, n := range zones[:s.zones] {
 			if n > most {
 				k.looked.add(int32(t))
@@ -249,7 +249,7 @@ func (s *state) stopRank(h *holder) int {
 func (k *keeping) evictFromZones(s *state) {
 	for t := range k.looked.members {
 		for z := range int32(s.zones) {
-			over := s.inZone[int(t)*s.zones+int(z)] - s.most[t]
+			over := s.inZone[int(t)*s.zones+int(z)] - s.zoneCap[t]
 			if over <= 0 {
 				continue
 			}
@@ -263,7 +263,7 @@ func (k *keeping) evictFromZones(s *state) {
 				if h == nil {
 					break
 				}
-				s.mustLeave(h.worker, h.copy)
+				s.markLeaving(h.worker, h.copy)
 			}
 		}
 	}
@@ -284,7 +284,7 @@ func (k *keeping) listMissing(s *state, sc *scan) {
 	if sc.complete {
 		return
 	}
-	for _, of := range []tier{first, further} {
+	for _, of := range []tier{firstOnes, furtherOnes} {
 		for t := range sc.counts {
 			missing := k.target[t] - s.copies(int32(t))
 			if missing <= 0 {
@@ -292,10 +292,10 @@ func (k *keeping) listMissing(s *state, sc *scan) {
 			}
 			n := min(missing, s.open+1)
 			if missing == k.target[t] && (sc.frozen == nil || sc.frozen[t] == 0) { // its first copy is missing
-				if n--; of == first {
+				if n--; of == firstOnes {
 					n = 1
 				}
-			} else if of == first {
+			} else if of == firstOnes {
 				continue
 			}
 			for range n {
@@ -315,7 +315,7 @@ func (k *keeping) lookUpItems(s *state) {
 			continue
 		}
 		for i, t := range s.Running[w] {
-			if s.flags[s.workers[w].first+int32(i)] == leaving {
+			if s.flags[s.workers[w].offset+int32(i)] == leaving {
 				k.looked.add(t)
 			}
 		}
@@ -334,7 +334,7 @@ func (k *keeping) listLeaving(s *state) {
 			of = drained
 		}
 		for i, t := range slices.Backward(s.Running[w]) { // what has moved last is at the end: see placeLeaving
-			if c := at.first + int32(i); s.flags[c] == leaving {
+			if c := at.offset + int32(i); s.flags[c] == leaving {
 				k.items = append(k.items, item{task: t, from: int32(w), copy: c, tier: of})
 			}
 		}
@@ -366,16 +366,16 @@ func (k *keeping) sort(key func(item) int32) {
 	if sorted {
 		return
 	}
-	k.places = sized(k.places, int(most)+2)
+	k.begins = sized(k.begins, int(most)+2)
 	for _, x := range k.items {
-		k.places[key(x)+1]++
+		k.begins[key(x)+1]++
 	}
 	for i := range most {
-		k.places[i+1] += k.places[i]
+		k.begins[i+1] += k.begins[i]
 	}
 	k.sorted = roomy(k.sorted, len(k.items))
 	for _, x := range k.items {
-		at := &k.places[key(x)]
+		at := &k.begins[key(x)]
 		k.sorted[*at] = x
 		*at++
 	}

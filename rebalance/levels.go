@@ -110,14 +110,14 @@ func (l *levels) pour(c int, weight int64) (moved bool) {
 // weighing evens the loads by weight (P17 to P19). That is no flow, so the result is not always the
 // best one. It is one that no single move or swap betters.
 type weighing struct {
-	levels   levels
-	heaviest int64   // a copy of a wanted task
-	sums     []int64 // by class: the weight of its copies
-	giant    []int32 // by worker: the giant that is to run there, or None
-	fixed    set     // the workers whose load cannot come to its level
-	giants   []giant
-	hold     []Pair // of giants and the workers that run them, by task
-	heavy    set    // the tasks of giants
+	levels    levels
+	heaviest  int64   // a copy of a wanted task
+	sums      []int64 // by class: the weight of its copies
+	giant     []int32 // by worker: the giant that is to run there, or None
+	fixed     set     // the workers whose load cannot come to its level
+	giants    []giant
+	locations []Pair // of giants and the workers that run them, by task
+	heavy     set    // the tasks of giants
 
 	high, low []int64     // by worker: the loads between which it is in half of its band
 	awake     set         // the workers that are, or have been, out of band
@@ -136,8 +136,8 @@ type giant struct {
 	task   int32
 }
 
-// run finds whether weights differ, and the loads by weight.
-func (g *weighing) run(s *state) {
+// measure finds whether weights differ, and the loads by weight.
+func (g *weighing) measure(s *state) {
 	heaviest, wanted, least, copies := Weight{}, Weight{}, Weight{math.MaxUint32}, int64(1)
 	for t, w := range s.Weight {
 		n := s.Want[t]
@@ -163,7 +163,7 @@ func (g *weighing) run(s *state) {
 			continue
 		}
 		for k, t := range list {
-			if s.flags[at.first+int32(k)]&gone == 0 {
+			if s.flags[at.offset+int32(k)]&gone == 0 {
 				s.weight[w] += s.weightOf(t)
 			}
 		}
@@ -230,7 +230,7 @@ func (g *weighing) sumUp(s *state) {
 		case !at.takesPart():
 		case s.labels:
 			for t := range s.copiesOn(int32(w)) {
-				g.count(s, t, at.hub, 1)
+				g.addTo(s, t, at.hub, 1)
 			}
 		default:
 			g.sums[0] += s.weight[w]
@@ -238,8 +238,8 @@ func (g *weighing) sumUp(s *state) {
 	}
 }
 
-// count adds n copies of t on a hub to the sums. One that must not be there stays there.
-func (g *weighing) count(s *state, t, hub int32, n int64) {
+// addTo adds n copies of t on a hub to the sums. One that must not be there stays there.
+func (g *weighing) addTo(s *state, t, hub int32, n int64) {
 	at := &g.sums[s.class(t)]
 	if !s.admitsClass(t, hub) {
 		at = &g.levels.base[hub]
@@ -285,7 +285,7 @@ func (g *weighing) fix(s *state) (some bool) {
 			continue
 		}
 		for t := range stay {
-			g.count(s, t, at.hub, -1)
+			g.addTo(s, t, at.hub, -1)
 		}
 		s.level[w], queue = stays, append(queue, w)
 	}
@@ -313,7 +313,7 @@ func (l *levels) lowest() (least int64) {
 // the heaviest first. That lowers the levels of the others, so there may be more.
 func (g *weighing) setAside(s *state) {
 	l, above := &g.levels, int64(math.MaxInt64)
-	g.giants, g.hold = g.giants[:0], g.hold[:0]
+	g.giants, g.locations = g.giants[:0], g.locations[:0]
 	for i, some := 0, true; some; {
 		if lowest := l.lowest() >> l.unit; g.heaviest > lowest && lowest < above {
 			g.listGiants(s, lowest/2, above)
@@ -366,7 +366,7 @@ func (g *weighing) listGiants(s *state, above, most int64) {
 		}
 	}
 	add := func(t, w int32) {
-		g.hold = append(g.hold, Pair{t, w})
+		g.locations = append(g.locations, Pair{t, w})
 		g.giants = append(g.giants, giant{s.weightOf(t), t})
 	}
 	for w := range s.workers {
@@ -375,7 +375,7 @@ func (g *weighing) listGiants(s *state, above, most int64) {
 			continue
 		}
 		for k, t := range s.Running[w] { // every steady plan comes here
-			if g.heavy.has(t) && s.flags[at.first+int32(k)] == 0 {
+			if g.heavy.has(t) && s.flags[at.offset+int32(k)] == 0 {
 				add(t, int32(w))
 			}
 		}
@@ -385,17 +385,17 @@ func (g *weighing) listGiants(s *state, above, most int64) {
 			}
 		}
 	}
-	slices.SortStableFunc(g.hold, func(a, b Pair) int { return cmp.Compare(a.Task, b.Task) })
+	slices.SortStableFunc(g.locations, func(a, b Pair) int { return cmp.Compare(a.Task, b.Task) })
 	slices.SortStableFunc(g.giants[listed:], func(a, b giant) int { return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.task, b.task)) })
 }
 
-// holders returns the workers that run a giant.
-func (g *weighing) holders(t int32) []Pair {
+// locationsOf returns the workers that run a giant.
+func (g *weighing) locationsOf(t int32) []Pair {
 	find := func(t int32) int {
-		i, _ := slices.BinarySearchFunc(g.hold, t, func(p Pair, t int32) int { return cmp.Compare(p.Task, t) })
+		i, _ := slices.BinarySearchFunc(g.locations, t, func(p Pair, t int32) int { return cmp.Compare(p.Task, t) })
 		return i
 	}
-	return g.hold[find(t):find(t+1)]
+	return g.locations[find(t):find(t+1)]
 }
 
 // ownerOf returns the worker for a giant: of those with the highest share the one that must hand over
@@ -406,8 +406,8 @@ func (g *weighing) ownerOf(s *state, x giant) int32 {
 		at := &s.workers[w]
 		return best == None || at.share > s.workers[best].share || at.share == s.workers[best].share && others < cost
 	}
-	for _, p := range g.holders(x.task) {
-		if others := s.workers[p.Worker].level() - 1; g.giant[p.Worker] == None && better(p.Worker, others) {
+	for _, p := range g.locationsOf(x.task) {
+		if others := s.workers[p.Worker].remaining() - 1; g.giant[p.Worker] == None && better(p.Worker, others) {
 			best, cost = p.Worker, others
 		}
 	}
@@ -416,8 +416,8 @@ func (g *weighing) ownerOf(s *state, x giant) int32 {
 	}
 	for w := range s.workers {
 		at, w := &s.workers[w], int32(w)
-		if g.giant[w] == None && at.state == Open && better(w, at.level()+1) && s.can(x.task, w, None) {
-			best, cost = w, at.level()+1
+		if g.giant[w] == None && at.state == Open && better(w, at.remaining()+1) && s.can(x.task, w, None) {
+			best, cost = w, at.remaining()+1
 		}
 	}
 	return best

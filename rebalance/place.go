@@ -17,7 +17,7 @@ func (p *Planner) place(from, to tier) {
 			continue
 		}
 		w, tried := None, false
-		if (!s.relaxed || !p.mustLeaveZone(x)) && !p.hasFailed(x) { // a full zone is no reason to leave another one
+		if (!s.relaxed || !p.leavesForCap(x)) && !p.hasFailed(x) { // a full zone is no reason to leave another one
 			w, tried = s.leastFor(x), true
 		}
 		switch {
@@ -76,8 +76,8 @@ func (p *Planner) needsPlace(x *item) bool {
 	return p.state.flags[x.copy] == leaving
 }
 
-// mustLeaveZone reports whether a copy leaves its worker because of a cap only.
-func (p *Planner) mustLeaveZone(x *item) bool {
+// leavesForCap reports whether a copy leaves its worker because of a cap only.
+func (p *Planner) leavesForCap(x *item) bool {
 	s := &p.state
 	return x.from != None && s.States[x.from] != Draining && s.admitsClass(x.task, s.workers[x.from].hub)
 }
@@ -88,7 +88,7 @@ func (p *Planner) assign(x *item, w int32) {
 		p.state.take(x.from, x.copy)
 	} else {
 		x.copy = placed
-		p.started++
+		p.placed++
 	}
 	p.state.put(x.task, w)
 }
@@ -124,7 +124,7 @@ func (s *state) mayHaveLess(h, best int32, x *item, share int32) bool {
 	case best == None:
 		return true
 	case s.weights == nil:
-		return takers.top().before(takers.places[best])
+		return takers.top().before(takers.keys[best])
 	}
 	n := s.weightOf(x.task)
 	return compareProducts(s.weight[takers.items[0]]+n, int64(s.workers[best].share), s.weight[best]+n, int64(share)) < 0
@@ -137,7 +137,7 @@ func (s *state) lessOf(x *item, h, best int32) int32 {
 		return max(w, best)
 	}
 	if s.weights == nil {
-		if s.takers[h].places[w].before(s.takers[h].places[best]) {
+		if s.takers[h].keys[w].before(s.takers[h].keys[best]) {
 			return w
 		}
 		return best
@@ -164,7 +164,7 @@ func (s *state) leastOf(x *item, h int32) int32 {
 		case tries == 0: // most run the task: to look at all is faster than the order
 			best := None
 			for _, w := range takers.items {
-				if (best == None || takers.places[w].before(takers.places[best])) && s.workers[w].hasRoom() && s.fits(x.task, w) {
+				if (best == None || takers.keys[w].before(takers.keys[best])) && s.workers[w].hasRoom() && s.fits(x.task, w) {
 					best = w
 				}
 			}
@@ -201,7 +201,7 @@ func (p *Planner) placeByPaths() {
 // placeByPath places an item by a path with at most so many starts.
 func (p *Planner) placeByPath(x *item, most int32) bool {
 	s, f := &p.state, &p.search
-	if s.relaxed && p.mustLeaveZone(x) {
+	if s.relaxed && p.leavesForCap(x) {
 		return false
 	}
 	if !s.hasTaker(x) {
@@ -235,9 +235,9 @@ func (p *Planner) placeByPath(x *item, most int32) bool {
 	}
 	f.done = false
 	if x.from != None {
-		return s.follow(append(hops, hop{from: x.from, to: best, copy: x.copy}))
+		return s.apply(append(hops, hop{from: x.from, to: best, copy: x.copy}))
 	}
-	if !s.follow(hops) {
+	if !s.apply(hops) {
 		return false
 	}
 	if !s.can(x.task, best, None) { // the path has used up what the copy needs
@@ -252,7 +252,7 @@ func (p *Planner) placeByPath(x *item, most int32) bool {
 func (p *Planner) findPaths() {
 	p.search.begin(&p.state)
 	p.search.leaves = true
-	p.search.run(nil)
+	p.search.explore(nil)
 }
 
 // takerOf returns the worker with the cheapest path among those that can gain the item, or None.

@@ -21,7 +21,7 @@ type Planner struct {
 	stuck    []int32 // of the items, those that no worker can simply take
 	failed   set     // the tasks that no worker can take
 	limit    int     // how many copies may move, or NoLimit
-	started  int     // missing copies that have a place
+	placed   int     // missing copies that have a place
 	gaveUp   int     // state.taken when copies were last let stay
 	deferred bool    // the limit kept some copy from moving
 	still    bool    // nothing moves for an even spread
@@ -125,14 +125,14 @@ func (p *Planner) solve(pr *Problem, moves int) error {
 	s := &p.state
 	s.begin(pr)
 	s.bind()
-	if err := p.scan.run(s); err != nil {
+	if err := p.scan.count(s); err != nil {
 		return err
 	}
-	p.weighing.run(s)
-	p.keeping.run(s, &p.scan)
+	p.weighing.measure(s)
+	p.keeping.decide(s, &p.scan)
 	p.plan = Plan{Changes: p.plan.Changes, Unplaced: p.plan.Unplaced}
-	p.search.closed = p.search.closed[:0]
-	p.limit, p.started, p.deferred, p.gaveUp, s.onlyOver = moves, 0, false, s.taken, false
+	p.search.excluded = p.search.excluded[:0]
+	p.limit, p.placed, p.deferred, p.gaveUp, s.onlyOver = moves, 0, false, s.taken, false
 	proven := true
 	most, _, uneven := p.extremes(nil)
 	if p.isUnfinished(uneven) {
@@ -142,7 +142,7 @@ func (p *Planner) solve(pr *Problem, moves int) error {
 			limit = s.removing(most)
 		}
 		s.rank(limit)
-		p.search.closed = p.search.closed.emptied(len(s.workers))
+		p.search.excluded = p.search.excluded.emptied(len(s.workers))
 		s.fresh = slices.Grow(s.fresh, len(p.keeping.items))
 		if p.keeping.trimmed && s.weights == nil {
 			p.exchangeSurplus() // it costs nothing, so it comes first
@@ -194,7 +194,7 @@ func (p *Planner) move() {
 		if p.keeping.evicts {
 			p.placeLeaving()
 		}
-		if !p.still && (!p.deferred || p.started > 0) { // what starts is placed as evenly as ever
+		if !p.still && (!p.deferred || p.placed > 0) { // what starts is placed as evenly as ever
 			p.even()
 		}
 		missing := p.missing()
@@ -264,16 +264,16 @@ func (p *Planner) returnHome() {
 }
 
 // missing returns how many missing copies have no place.
-func (p *Planner) missing() int { return p.keeping.missing - p.started }
+func (p *Planner) missing() int { return p.keeping.missing - p.placed }
 
 // placeMissing places missing copies: first those of tasks that do not run at all.
 func (p *Planner) placeMissing() {
-	p.place(first, first)
-	p.place(further, further)
+	p.place(firstOnes, firstOnes)
+	p.place(furtherOnes, furtherOnes)
 }
 
 // moved returns how many copies the state moves.
-func (p *Planner) moved() int { return p.state.added - p.started }
+func (p *Planner) moved() int { return p.state.added - p.placed }
 
 // mayMove reports whether n copies more may move. A chain of moves that helps only as a whole is made
 // whole if it is the first of its plan: else it would never be made.

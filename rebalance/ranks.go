@@ -15,7 +15,7 @@ func (a cost) less(b cost) bool { return a.num*b.share < b.num*a.share }
 func (a cost) compare(b cost) int { return cmp.Compare(a.num*b.share, b.num*a.share) }
 
 // adding returns what one copy more costs.
-func (w *worker) adding() cost { return cost{2*int64(w.level()) + 1, int64(w.share)} }
+func (w *worker) adding() cost { return cost{2*int64(w.remaining()) + 1, int64(w.share)} }
 
 // adding returns what one copy more on w costs.
 func (s *state) adding(w int32) cost { return s.workers[w].adding() }
@@ -29,19 +29,19 @@ func (s *state) removing(w int32) cost {
 	case s.onlyOver:
 		return cost{-endless.num, 1}
 	}
-	return cost{2*int64(at.level()) - 1, int64(at.share)}
+	return cost{2*int64(at.remaining()) - 1, int64(at.share)}
 }
 
-// place is the place of a worker in an order. Equal costs go by a number that looks random and
+// key is the place of a worker in an order. Equal costs go by a number that looks random and
 // changes with the load. So families of tasks spread, and the tasks that a worker has in common with
 // others, it has in common with many.
-type place struct {
+type key struct {
 	num   int64 // the cost, or what it is in an order by weight
 	share int32
 	tie   uint32
 }
 
-func (a place) before(b place) bool {
+func (a key) before(b key) bool {
 	x, y := a.num, b.num
 	if a.share != b.share {
 		x, y = x*int64(b.share), y*int64(a.share)
@@ -49,13 +49,13 @@ func (a place) before(b place) bool {
 	return x < y || x == y && a.tie < b.tie
 }
 
-func placeOf(c cost, tie uint32) place { return place{c.num, int32(c.share), tie} }
+func keyOf(c cost, tie uint32) key { return key{c.num, int32(c.share), tie} }
 
-// heap holds workers or hubs, the first one at the top. Several heaps may share places and index.
+// heap holds workers or hubs, the first one at the top. Several heaps may share keys and index.
 type heap struct {
-	items  []int32
-	places []place // by worker or hub
-	index  []int32 // by worker or hub: where it is in items, plus one
+	items []int32
+	keys  []key   // by worker or hub
+	index []int32 // by worker or hub: where it is in items, plus one
 }
 
 // ranks keeps the workers in order while copies come and go.
@@ -78,23 +78,23 @@ func (s *state) rank(limit cost) {
 		s.takers = append(s.takers, heap{})
 	}
 	takers := s.takers[:len(s.hubs)]
-	places, index := roomy(s.takers[0].places, len(s.workers)), sized(s.takers[0].index, len(s.workers))
+	keys, index := roomy(s.takers[0].keys, len(s.workers)), sized(s.takers[0].index, len(s.workers))
 	for h := range takers {
-		takers[h] = heap{takers[h].items[:0], places, index}
+		takers[h] = heap{takers[h].items[:0], keys, index}
 	}
 	for w := range s.workers {
 		at := &s.workers[w]
 		if at.takesPart() && at.adding().less(limit) { // a quarantined one may have room later
-			places[w] = s.takes(int32(w))
+			keys[w] = s.takerKey(int32(w))
 			takers[at.hub].append(int32(w))
 		}
 	}
 	o := &s.order
-	*o = heap{o.items[:0], roomy(o.places, len(takers)), sized(o.index, len(takers))}
+	*o = heap{o.items[:0], roomy(o.keys, len(takers)), sized(o.index, len(takers))}
 	for h := range takers {
 		takers[h].arrange()
 		if len(takers) > 1 && len(takers[h].items) > 0 {
-			o.places[h] = takers[h].top()
+			o.keys[h] = takers[h].top()
 			o.append(int32(h))
 		}
 	}
@@ -105,18 +105,18 @@ func (s *state) rank(limit cost) {
 func (s *state) rankGivers(limit cost) {
 	s.gives = true
 	g := &s.givers
-	*g = heap{g.items[:0], roomy(g.places, len(s.workers)), sized(g.index, len(s.workers))}
+	*g = heap{g.items[:0], roomy(g.keys, len(s.workers)), sized(g.index, len(s.workers))}
 	for w := range s.workers {
 		if s.workers[w].takesPart() && limit.less(s.removing(int32(w))) {
-			g.places[w] = s.givesAt(int32(w))
+			g.keys[w] = s.giverKey(int32(w))
 			g.append(int32(w))
 		}
 	}
 	g.arrange()
 }
 
-// takes returns the place of w among the workers that gain.
-func (s *state) takes(w int32) place {
+// takerKey returns the key of w among the workers that gain.
+func (s *state) takerKey(w int32) key {
 	at := &s.workers[w]
 	tie := mix(w, at.load)
 	if s.newest {
@@ -124,19 +124,19 @@ func (s *state) takes(w int32) place {
 	}
 	switch {
 	case s.weights == nil && at.hasRoom():
-		return placeOf(at.adding(), tie)
+		return keyOf(at.adding(), tie)
 	case s.weights == nil:
-		return placeOf(endless, tie)
+		return keyOf(endless, tie)
 	case at.hasRoom():
-		return place{s.weight[w], 1, tie}
+		return key{s.weight[w], 1, tie}
 	}
-	return place{1 << 62, 1, tie}
+	return key{1 << 62, 1, tie}
 }
 
-// givesAt returns the place of w among the workers that lose.
-func (s *state) givesAt(w int32) place {
+// giverKey returns the key of w among the workers that lose.
+func (s *state) giverKey(w int32) key {
 	at := &s.workers[w]
-	p := placeOf(s.removing(w), mix(w, at.load))
+	p := keyOf(s.removing(w), mix(w, at.load))
 	if s.weights != nil {
 		p.num, p.share = s.weight[w]-s.level[w], 1
 		if at.isOver() {
@@ -154,15 +154,15 @@ func (s *state) update(w int32) {
 	}
 	hub := s.workers[w].hub
 	if h := &s.takers[hub]; h.index[w] > 0 {
-		h.places[w] = s.takes(w)
+		h.keys[w] = s.takerKey(w)
 		h.fix(int(h.index[w] - 1))
-		if o := &s.order; len(o.items) > 0 && o.places[hub] != h.top() {
-			o.places[hub] = h.top()
+		if o := &s.order; len(o.items) > 0 && o.keys[hub] != h.top() {
+			o.keys[hub] = h.top()
 			o.fix(int(o.index[hub] - 1))
 		}
 	}
 	if g := &s.givers; s.gives && g.index[w] > 0 {
-		g.places[w] = s.givesAt(w)
+		g.keys[w] = s.giverKey(w)
 		g.fix(int(g.index[w] - 1))
 	}
 }
@@ -172,8 +172,8 @@ func (h *heap) append(w int32) {
 	h.index[w] = int32(len(h.items))
 }
 
-// top returns the place of the first one.
-func (h *heap) top() place { return h.places[h.items[0]] }
+// top returns the key of the first one.
+func (h *heap) top() key { return h.keys[h.items[0]] }
 
 // arrange makes a heap of the items.
 func (h *heap) arrange() {
@@ -185,9 +185,9 @@ func (h *heap) arrange() {
 // fix restores the order after a change at place i.
 func (h *heap) fix(i int) {
 	w := h.items[i]
-	for p := h.places[w]; i > 0; {
+	for p := h.keys[w]; i > 0; {
 		up := (i - 1) / 2
-		if !p.before(h.places[h.items[up]]) {
+		if !p.before(h.keys[h.items[up]]) {
 			break
 		}
 		h.set(i, h.items[up])
@@ -199,15 +199,15 @@ func (h *heap) fix(i int) {
 
 func (h *heap) down(i int) {
 	w := h.items[i]
-	for p := h.places[w]; ; {
+	for p := h.keys[w]; ; {
 		c := 2*i + 1
 		if c >= len(h.items) {
 			break
 		}
-		if c+1 < len(h.items) && h.places[h.items[c+1]].before(h.places[h.items[c]]) {
+		if c+1 < len(h.items) && h.keys[h.items[c+1]].before(h.keys[h.items[c]]) {
 			c++
 		}
-		if !h.places[h.items[c]].before(p) {
+		if !h.keys[h.items[c]].before(p) {
 			break
 		}
 		h.set(i, h.items[c])
@@ -241,7 +241,7 @@ func (h *heap) inOrder(q *heap) func(visit func(w int32) bool) {
 		if len(h.items) == 0 || !visit(h.items[0]) {
 			return
 		}
-		*q = heap{q.items[:0], h.places, roomy(q.index, len(h.places))}
+		*q = heap{q.items[:0], h.keys, roomy(q.index, len(h.keys))}
 		for w := h.items[0]; ; w = q.drop() {
 			first := min(2*int(h.index[w])-1, len(h.items)) // the items below w
 			for _, v := range h.items[first:min(first+2, len(h.items))] {

@@ -6,17 +6,17 @@ import "slices"
 
 // scan counts the copies that run.
 type scan struct {
-	single   bool // bits suffice: no task is wanted twice, and nothing tells workers apart
-	met      set  // single: the tasks that have a copy, and those that are not wanted
-	again    set  // single: the tasks that were met again
-	repeats  bool // single: again has members
-	counts   []tally
-	surplus  bool    // not single: some task may have too many copies
-	complete bool    // every task has its copies
-	frozen   []int32 // by task: copies on frozen workers; nil if no worker is frozen
-	memory   []int32 // of frozen
-	least    int32   // the lowest number of copies wanted
-	most     int32   // the highest one
+	single      bool // bits suffice: no task is wanted twice, and nothing tells workers apart
+	met         set  // single: the tasks that have a copy, and those that are not wanted
+	again       set  // single: the tasks that were met again
+	repeats     bool // single: again has members
+	counts      []tally
+	surplus     bool    // not single: some task may have too many copies
+	complete    bool    // every task has its copies
+	frozen      []int32 // by task: copies on frozen workers; nil if no worker is frozen
+	memory      []int32 // of frozen
+	leastWanted int32   // the lowest number of copies wanted
+	mostWanted  int32   // the highest one
 }
 
 // tally is what the scan counts of a task.
@@ -26,33 +26,33 @@ type tally struct {
 }
 
 // copies returns how many copies of t run on workers that are not frozen.
-func (s *state) copies(t int32) int32 { return s.Want[t] - s.tally[t].lack }
+func (s *state) copies(t int32) int32 { return s.Want[t] - s.counts[t].lack }
 
-// run counts copies and loads.
-func (sc *scan) run(s *state) error {
+// count counts copies and loads.
+func (sc *scan) count(s *state) error {
 	ones := areOne(s.Want)
-	sc.least, sc.most, sc.frozen, sc.surplus, sc.repeats, sc.complete = 1, 1, nil, false, false, false
+	sc.leastWanted, sc.mostWanted, sc.frozen, sc.surplus, sc.repeats, sc.complete = 1, 1, nil, false, false, false
 	sc.single = len(s.barred) == 0 && s.Pinned == nil && !s.zoned &&
 		!slices.ContainsFunc(s.States, func(st State) bool { return st != Open }) &&
 		(ones || !slices.ContainsFunc(s.Want, func(n int32) bool { return n < 0 || n > 1 }))
 	if sc.single {
 		if !ones {
-			sc.least = 0
+			sc.leastWanted = 0
 		}
-		return sc.runSingle(s)
+		return sc.countSingle(s)
 	}
-	return sc.runCounts(s)
+	return sc.countEach(s)
 }
 
 func outOfRange(w, k int, t int32, tasks int) error {
 	return invalid("Running[%d][%d] is %d, there are %d tasks", w, k, t, tasks)
 }
 
-// runSingle is run with a bit for each task.
-func (sc *scan) runSingle(s *state) error {
+// countSingle is count with a bit for each task.
+func (sc *scan) countSingle(s *state) error {
 	tasks := len(s.Want)
 	sc.met, sc.again = sc.met.emptied(tasks), sc.again.emptied(tasks)
-	if sc.least == 0 {
+	if sc.leastWanted == 0 {
 		for t, n := range s.Want {
 			if n == 0 {
 				sc.met.add(int32(t)) // so the first copy is one too many
@@ -71,13 +71,13 @@ func (sc *scan) runSingle(s *state) error {
 		case !s.labels || s.Class == nil:
 			k, bits = meet(sc.met, sc.again, list)
 			if s.labels && len(list) > 0 {
-				s.holds(int32(w)).add(0)
+				s.classesOf(int32(w)).add(0)
 			}
 		case s.words == 1:
-			k, bits = meetClasses(sc.met, sc.again, list, s.Class, &s.met[w])
+			k, bits = meetClasses(sc.met, sc.again, list, s.Class, &s.classes[w])
 		default:
 			k, bits = meet(sc.met, sc.again, list)
-			held := s.holds(int32(w))
+			held := s.classesOf(int32(w))
 			for _, t := range list[:k] {
 				if int(t) < tasks {
 					held.add(s.Class[t])
@@ -93,7 +93,7 @@ func (sc *scan) runSingle(s *state) error {
 		return nil
 	}
 	sc.repeats = true
-	return sc.runAgain(s)
+	return sc.countAgain(s)
 }
 
 // meet adds the tasks of a list to met, or to again if they are in met. It returns the place in
@@ -142,8 +142,8 @@ func meetClasses(met, again set, list, class []int32, held *uint64) (int, uint64
 	return len(list), hit
 }
 
-// runAgain finds repeated names and unexpected copies. It is a second pass over the lists.
-func (sc *scan) runAgain(s *state) error {
+// countAgain finds repeated names and unexpected copies. It is a second pass over the lists.
+func (sc *scan) countAgain(s *state) error {
 	s.roomForMarks()
 	m := &s.marks[0]
 	for w, list := range s.Running {
@@ -156,7 +156,7 @@ func (sc *scan) runAgain(s *state) error {
 			if !sc.again.has(t) {
 				continue
 			}
-			f := &s.flags[at.first+int32(k)]
+			f := &s.flags[at.offset+int32(k)]
 			switch {
 			case m.stamps[t] == m.stamp:
 				*f = repeated | gone
@@ -171,8 +171,8 @@ func (sc *scan) runAgain(s *state) error {
 	return nil
 }
 
-// runCounts is run with a count for each task.
-func (sc *scan) runCounts(s *state) error {
+// countEach is count with a count for each task.
+func (sc *scan) countEach(s *state) error {
 	sc.counts = roomy(sc.counts, len(s.Want))
 	wanted, least, most := 0, int32(1), int32(1)
 	for t, n := range s.Want {
@@ -183,7 +183,7 @@ func (sc *scan) runCounts(s *state) error {
 		t := slices.Index(s.Want, least)
 		return invalid("Want[%d] is %d", t, least)
 	}
-	s.tally, sc.least, sc.most = sc.counts, least, most
+	s.counts, sc.leastWanted, sc.mostWanted = sc.counts, least, most
 	if slices.Contains(s.States, Frozen) {
 		sc.memory = sized(sc.memory, len(s.Want))
 		sc.frozen = sc.memory
@@ -191,7 +191,7 @@ func (sc *scan) runCounts(s *state) error {
 	signs := int32(0) // negative once a task has too many copies
 	for w, list := range s.Running {
 		at := &s.workers[w]
-		flags := s.flags[at.first:][:len(list)]
+		flags := s.flags[at.offset:][:len(list)]
 		at.load = int32(len(list))
 		k, fewer, some := countCopies(sc.counts, list, flags, int32(w)+1)
 		if k < len(list) {
@@ -207,7 +207,7 @@ func (sc *scan) runCounts(s *state) error {
 				}
 			}
 		}
-		if at.state == Frozen || sc.least == 0 || s.labels {
+		if at.state == Frozen || sc.leastWanted == 0 || s.labels {
 			sc.revise(s, int32(w))
 		}
 	}
@@ -247,7 +247,7 @@ func countCopies(counts []tally, list []int32, flags []flag, seen int32) (at int
 func (sc *scan) revise(s *state, w int32) {
 	at := &s.workers[w]
 	for k, t := range s.Running[w] {
-		f := &s.flags[at.first+int32(k)]
+		f := &s.flags[at.offset+int32(k)]
 		if *f != 0 {
 			continue // repeated
 		}
@@ -265,7 +265,7 @@ func (sc *scan) revise(s *state, w int32) {
 			continue
 		}
 		if s.labels {
-			s.holds(w).add(s.class(t))
+			s.classesOf(w).add(s.class(t))
 		}
 	}
 }

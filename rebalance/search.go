@@ -37,13 +37,13 @@ type search struct {
 	free   bool // only what costs nothing moves
 	done   bool // the labels hold for the state as it is
 
-	labels []label // by worker
-	found  []int32 // the workers with a label, in order
-	closed set     // the workers that the search leaves out
-	most   int     // how many workers can get a label
-	round  int32
-	open   [2][]int32 // by source: the workers without a label that have such copies
-	seen   [2][]seen  // by source and hub
+	labels     []label // by worker
+	found      []int32 // the workers with a label, in order
+	excluded   set     // the workers that the search leaves out
+	reachable  int     // how many workers can get a label
+	round      int32
+	unlabelled [2][]int32 // by source: the workers without a label that have such copies
+	seen       [2][]seen  // by source and hub
 
 	hops   []hop
 	groups []int32 // the workers with a label, by hub and cost
@@ -63,25 +63,25 @@ type seen struct {
 func (f *search) begin(s *state) {
 	f.s, f.leaves, f.free = s, false, false
 	f.labels, f.found = sized(f.labels, len(s.workers)), f.found[:0]
-	f.most = 0
+	f.reachable = 0
 	f.round++
-	for k := range f.open {
-		f.open[k] = f.open[k][:0]
+	for k := range f.unlabelled {
+		f.unlabelled[k] = f.unlabelled[k][:0]
 		for len(f.seen[k]) < len(s.hubs) {
 			f.seen[k] = append(f.seen[k], seen{})
 		}
 	}
 	for w := range s.workers {
 		at := &s.workers[w]
-		if !at.takesPart() || f.closed.has(int32(w)) {
+		if !at.takesPart() || f.excluded.has(int32(w)) {
 			continue
 		}
-		f.most++
+		f.reachable++
 		if at.got > 0 {
-			f.open[freshOnes] = append(f.open[freshOnes], int32(w))
+			f.unlabelled[freshOnes] = append(f.unlabelled[freshOnes], int32(w))
 		}
 		if at.load > at.got {
-			f.open[running] = append(f.open[running], int32(w))
+			f.unlabelled[running] = append(f.unlabelled[running], int32(w))
 		}
 	}
 }
@@ -92,9 +92,9 @@ func (f *search) add(w, cost, via, root int32, c ref) {
 	f.found = append(f.found, w)
 }
 
-// run labels workers until all of a cost are labelled that reaches a goal, or all if goal is nil. It
+// explore labels workers until all of a cost are labelled that reaches a goal, or all if goal is nil. It
 // reports whether it has reached one.
-func (f *search) run(goal func(w int32) bool) (reached bool) {
+func (f *search) explore(goal func(w int32) bool) (reached bool) {
 	for _, w := range f.roots {
 		f.add(w, 0, None, w, noRef)
 	}
@@ -103,20 +103,20 @@ func (f *search) run(goal func(w int32) bool) (reached bool) {
 			w := f.found[i]
 			at := &f.s.workers[w]
 			reached = reached || goal != nil && f.labels[w].via != None && goal(w)
-			if at.isOver() || len(f.found) == f.most {
+			if at.isOver() || len(f.found) == f.reachable {
 				continue
 			}
 			if at.lost > 0 {
 				f.findReturns(w, cost)
 			}
 			if at.state == Open {
-				f.find(w, cost, freshOnes)
+				f.findGivers(w, cost, freshOnes)
 			}
 		}
 		last := len(f.found)
 		for _, w := range f.found[first:last] {
 			if at := &f.s.workers[w]; !reached && at.state == Open && !at.isOver() {
-				f.find(w, cost+1, running)
+				f.findGivers(w, cost+1, running)
 			}
 		}
 		first = last
@@ -126,14 +126,14 @@ func (f *search) run(goal func(w int32) bool) (reached bool) {
 
 // isNew reports whether w can get a label.
 func (f *search) isNew(w int32) bool {
-	return f.labels[w].cost == 0 && f.s.workers[w].takesPart() && !f.closed.has(w)
+	return f.labels[w].cost == 0 && f.s.workers[w].takesPart() && !f.excluded.has(w)
 }
 
 // findReturns labels the workers from which a copy can return to w.
 func (f *search) findReturns(w, cost int32) {
 	s, root := f.s, f.labels[w].root
 	for k, t := range s.Running[w] {
-		if s.flags[s.workers[w].first+int32(k)]&^pinned != gone || s.Want[t] == 0 {
+		if s.flags[s.workers[w].offset+int32(k)]&^pinned != gone || s.Want[t] == 0 {
 			continue
 		}
 		for i := s.trails[t].fresh; i > 0; i = s.fresh[i-1].nextOf {
@@ -149,12 +149,12 @@ func (f *search) findReturns(w, cost int32) {
 	}
 }
 
-// find labels the workers that can give a copy to w.
-func (f *search) find(w, cost int32, from source) {
+// findGivers labels the workers that can give a copy to w.
+func (f *search) findGivers(w, cost int32, from source) {
 	at := &f.seen[from][f.s.workers[w].hub]
 	list, isFirst := at.again, at.round != f.round
 	if isFirst {
-		at.round, list = f.round, f.open[from]
+		at.round, list = f.round, f.unlabelled[from]
 	}
 	open, again := list[:0], at.again[:0]
 	for _, u := range list {
@@ -174,7 +174,7 @@ func (f *search) find(w, cost int32, from source) {
 		}
 	}
 	if isFirst {
-		f.open[from] = open
+		f.unlabelled[from] = open
 	}
 	at.again = again
 }
@@ -201,7 +201,7 @@ func (s *state) arc(u, w int32, from source, leaves bool) (c ref, blocked bool) 
 	if leaves {
 		skipped = ^leaving
 	}
-	list, begin := s.Running[u], s.workers[u].first
+	list, begin := s.Running[u], s.workers[u].offset
 	for k := s.next(u); k < len(list); k++ {
 		at := begin + int32(k)
 		if s.flags[at]&skipped != 0 {

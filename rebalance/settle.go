@@ -99,7 +99,7 @@ func (g *weighing) outNow(s *state, w int32) int64 {
 // only task.
 func (g *weighing) isOut(s *state, w int32, by int64) bool {
 	at := &s.workers[w]
-	return at.takesPart() && g.outNow(s, w) > by && (s.weight[w] < g.low[w] || at.level() != 1)
+	return at.takesPart() && g.outNow(s, w) > by && (s.weight[w] < g.low[w] || at.remaining() != 1)
 }
 
 // settleOnce lets each worker that has been out of band give and take, the one farthest out first. It
@@ -130,7 +130,7 @@ func (p *Planner) evictOver() {
 		if !at.takesPart() || !at.isOver() {
 			continue
 		}
-		list := slices.Clone(p.list(w))
+		list := slices.Clone(p.listOf(w))
 		for _, x := range slices.Backward(list) {
 			if !at.isOver() {
 				break
@@ -140,7 +140,7 @@ func (p *Planner) evictOver() {
 				return
 			}
 			if v := s.leastFor(&item{task: x.task, from: w, copy: x.copy}); v != None {
-				p.shiftCopy(w, v, x.copy)
+				p.moveCopy(w, v, x.copy)
 			}
 		}
 	}
@@ -155,12 +155,12 @@ func (p *Planner) moveGiants() {
 		if t == None || !s.workers[w].hasRoom() {
 			continue
 		}
-		holders := g.holders(t)
-		if slices.Contains(holders, Pair{t, w}) {
+		locations := g.locationsOf(t)
+		if slices.Contains(locations, Pair{t, w}) {
 			continue
 		}
-		for _, h := range holders {
-			c := s.find(t, h.Worker)
+		for _, h := range locations {
+			c := s.copyOf(t, h.Worker)
 			if c == noRef || g.giant[h.Worker] == t || !s.isThere(h.Worker, c) || !p.canGive(weighed{0, c, t}, h.Worker, w) {
 				continue
 			}
@@ -168,14 +168,14 @@ func (p *Planner) moveGiants() {
 				p.deferred = true
 				return
 			}
-			p.shiftCopy(h.Worker, w, c)
+			p.moveCopy(h.Worker, w, c)
 			break
 		}
 	}
 }
 
-// shiftCopy moves a copy.
-func (p *Planner) shiftCopy(u, v int32, c ref) {
+// moveCopy moves a copy.
+func (p *Planner) moveCopy(u, v int32, c ref) {
 	g := &p.weighing
 	p.state.put(p.state.take(u, c), v)
 	g.listed.remove(v)
@@ -184,8 +184,8 @@ func (p *Planner) shiftCopy(u, v int32, c ref) {
 	}
 }
 
-// list returns the copies that w can give, the heaviest first.
-func (p *Planner) list(w int32) []weighed {
+// listOf returns the copies that w can give, the heaviest first.
+func (p *Planner) listOf(w int32) []weighed {
 	s, g := &p.state, &p.weighing
 	if g.listed.has(w) {
 		return g.lists[w]
@@ -229,14 +229,14 @@ func (p *Planner) giveToSome(u int32, most int) bool {
 		slices.SortFunc(g.partners, func(a, b int32) int { return cmp.Or(cmp.Compare(above(a), above(b)), int(a-b)) })
 		g.partners = g.partners[:8*partners]
 	}
-	return p.exchange(u, g.partners, true)
+	return p.moveOrSwap(u, g.partners, true)
 }
 
 // gain moves a copy to v, which is below its band, from one of the workers with the most, or swaps one.
 func (p *Planner) gain(v int32) bool {
 	s, g := &p.state, &p.weighing
 	hub := s.workers[v].hub
-	suits := func(u int32) bool { return u != v && s.workers[u].level() >= 2 && s.mayGive(u, hub) }
+	suits := func(u int32) bool { return u != v && s.workers[u].remaining() >= 2 && s.mayGive(u, hub) }
 	g.partners = g.partners[:0]
 	for _, u := range s.givers.items[:min(len(s.givers.items), 4*partners)] {
 		if len(g.partners) < partners && suits(u) {
@@ -245,7 +245,7 @@ func (p *Planner) gain(v int32) bool {
 	}
 	most := partners
 	switch {
-	case p.exchange(v, g.partners, false):
+	case p.moveOrSwap(v, g.partners, false):
 		return true
 	case p.areFew():
 		most *= 2
@@ -265,7 +265,7 @@ func (p *Planner) gain(v int32) bool {
 			g.partners = g.partners[:min(len(g.partners), most)]
 		}
 	}
-	return p.exchange(v, g.partners, false)
+	return p.moveOrSwap(v, g.partners, false)
 }
 
 // choice is a move of x from u to v, and of y back if it is one.
@@ -276,8 +276,8 @@ type choice struct {
 	drop square // by how much the sum of squares of what is out of band falls
 }
 
-// exchange makes the best move, or the best swap, between w and one of the others.
-func (p *Planner) exchange(w int32, others []int32, gives bool) bool {
+// moveOrSwap makes the best move, or the best swap, between w and one of the others.
+func (p *Planner) moveOrSwap(w int32, others []int32, gives bool) bool {
 	s, g := &p.state, &p.weighing
 	best, heaviest := choice{u: None}, int64(0)
 	pair := func(o int32) (u, v int32) {
@@ -291,7 +291,7 @@ func (p *Planner) exchange(w int32, others []int32, gives bool) bool {
 		if !s.workers[v].hasRoom() {
 			continue
 		}
-		list, most := p.list(u), min(s.weight[u]-g.low[u], g.high[v]-s.weight[v])
+		list, most := p.listOf(u), min(s.weight[u]-g.low[u], g.high[v]-s.weight[v])
 		at, _ := slices.BinarySearchFunc(list, most, func(x weighed, n int64) int { return cmp.Compare(n, x.weight) })
 		p.choose(&best, choice{u: u, v: v, y: weighed{copy: noRef}}, list, at)
 		if i := slices.IndexFunc(list, func(x weighed) bool { return x.task != g.giant[u] }); i >= 0 {
@@ -311,13 +311,13 @@ func (p *Planner) exchange(w int32, others []int32, gives bool) bool {
 		p.deferred = true
 		return false
 	case best.y.copy == noRef:
-		p.shiftCopy(best.u, best.v, best.x.copy)
+		p.moveCopy(best.u, best.v, best.x.copy)
 		return true
 	}
 	g.listed.remove(best.u)
 	g.listed.remove(best.v)
 	p.search.hops = append(p.search.hops[:0], hop{from: best.u, to: best.v, copy: best.x.copy}, hop{from: best.v, to: best.u, copy: best.y.copy})
-	return s.follow(p.search.hops)
+	return s.apply(p.search.hops)
 }
 
 // canGive reports whether u can give a copy to v. A giant stays on its worker, and a task that rests
@@ -337,8 +337,8 @@ func (p *Planner) considerSwaps(best *choice, u, v int32) {
 	if most <= 0 || s.workers[u].isOver() || s.workers[v].isOver() {
 		return
 	}
-	from, k := p.list(u), 0
-	for _, y := range p.list(v) {
+	from, k := p.listOf(u), 0
+	for _, y := range p.listOf(v) {
 		for k < len(from) && from[k].weight-y.weight > most {
 			k++
 		}

@@ -44,8 +44,8 @@ type trail struct{ fresh, left, held int32 }
 
 // worker is a worker as the plan has it so far.
 type worker struct {
-	first   int32 // the position of the first copy of its list
-	begin   int32 // the copies of its list before this one are gone
+	offset  int32 // the position of the first copy of its list
+	skip    int32 // so many copies at the beginning of its list are gone
 	load    int32 // copies of wanted tasks
 	leaving int32 // of these, how many must leave
 	lost    int32 // copies that are gone
@@ -61,8 +61,8 @@ type worker struct {
 // takesPart reports whether the worker's load counts for an even spread.
 func (w *worker) takesPart() bool { return w.state == Open || w.state == Quarantined }
 
-// level is the load that an even spread is about.
-func (w *worker) level() int32 { return w.load - w.leaving }
+// remaining is the load that an even spread is about: without the copies that must leave.
+func (w *worker) remaining() int32 { return w.load - w.leaving }
 
 // isOver reports whether the worker has more copies than it may. Then it gains none, not even in
 // exchange for another one.
@@ -105,7 +105,7 @@ type state struct {
 	marks   [2]marks // of the two workers that were asked about last
 	latest  int      // which of them was the last one
 
-	tally   []tally  // by task, unless the scan was the single one
+	counts  []tally  // by task, unless the scan was the single one
 	weights []Weight // by task, if they differ
 	bits    int      // a weight is counted in units of its 2^-bits
 	weight  []int64  // by worker: its load by weight, if weights differ, in units
@@ -115,12 +115,12 @@ type state struct {
 // begin prepares the state for a problem.
 func (s *state) begin(pr *Problem) {
 	s.forget()
-	s.Problem, s.weights, s.tally, s.inUse, s.added, s.open, s.staying = *pr, nil, nil, false, 0, 0, 0
+	s.Problem, s.weights, s.counts, s.inUse, s.added, s.open, s.staying = *pr, nil, nil, false, 0, 0, 0
 	s.marks[0].worker, s.marks[1].worker = None, None
 	s.workers = sized(s.workers, len(s.States))
 	at := int32(0)
 	for w, list := range s.Running {
-		s.workers[w].first, s.workers[w].state = at, s.States[w]
+		s.workers[w].offset, s.workers[w].state = at, s.States[w]
 		if s.States[w] == Open {
 			s.open++
 		}
@@ -179,7 +179,7 @@ func (m *marks) forget() {
 // copies run or are wanted gets a row, which takes no more memory than they do.
 func (s *state) index(of set) {
 	s.indexed, s.rows = append(s.indexed[:0], of...), s.rows[:0]
-	if words := s.rowWords(); s.tally != nil {
+	if words := s.rowWords(); s.counts != nil {
 		for t := range of.members {
 			if int(max(s.copies(t), min(s.Want[t], s.open))) >= max(1, 2*words) {
 				s.addRow(t, words)
@@ -190,7 +190,7 @@ func (s *state) index(of set) {
 		if s.States[w] == Frozen {
 			continue
 		}
-		first := s.workers[w].first
+		first := s.workers[w].offset
 		for k, t := range list {
 			if at := first + int32(k); of.has(t) && s.flags[at]&(gone|repeated) == 0 {
 				s.held = append(s.held, holder{t, int32(w), at, s.trails[t].held})
@@ -249,7 +249,7 @@ func (s *state) taskOf(w int32, r ref) int32 {
 	if r < 0 {
 		return s.fresh[^r].task
 	}
-	return s.Running[w][r-s.workers[w].first]
+	return s.Running[w][r-s.workers[w].offset]
 }
 
 // isThere reports whether a copy is on w and may move.
@@ -285,7 +285,7 @@ func (s *state) take(w int32, r ref) (t int32) {
 			s.trails[t].left = int32(len(s.left))
 		}
 	}
-	s.count(t, w, -1)
+	s.adjust(t, w, -1)
 	return t
 }
 
@@ -303,7 +303,7 @@ func (s *state) put(t, w int32) {
 	if c := s.goneFrom(t, w); c != noRef {
 		s.flags[c] &^= gone
 		at.lost--
-		at.begin = min(at.begin, c-at.first)
+		at.skip = min(at.skip, c-at.offset)
 		if s.flags[c]&leaving != 0 {
 			at.leaving++
 		}
@@ -313,10 +313,10 @@ func (s *state) put(t, w int32) {
 		s.fresh = append(s.fresh, fresh{t, w, at.fresh, s.trails[t].fresh})
 		at.fresh, s.trails[t].fresh = int32(len(s.fresh)), int32(len(s.fresh))
 		if s.labels {
-			s.holds(w).add(s.class(t))
+			s.classesOf(w).add(s.class(t))
 		}
 	}
-	s.count(t, w, 1)
+	s.adjust(t, w, 1)
 }
 
 // goneFrom returns the copy of t that w runs and that is gone, or noRef.
@@ -337,8 +337,8 @@ func (s *state) leftAt(t, w int32, flags flag) ref {
 	return noRef
 }
 
-// count adds n copies of t to the figures of w.
-func (s *state) count(t, w, n int32) {
+// adjust adds n copies of t to the figures of w.
+func (s *state) adjust(t, w, n int32) {
 	s.workers[w].load += n
 	if s.weights != nil {
 		s.weight[w] += int64(n) * s.weightOf(t)
@@ -385,7 +385,7 @@ func (s *state) copiesOn(w int32) iter.Seq2[int32, ref] {
 	return func(visit func(t int32, c ref) bool) {
 		at := &s.workers[w]
 		for k, t := range s.Running[w] {
-			if c := at.first + int32(k); s.flags[c]&gone == 0 && !visit(t, c) {
+			if c := at.offset + int32(k); s.flags[c]&gone == 0 && !visit(t, c) {
 				return
 			}
 		}
@@ -414,8 +414,8 @@ func (s *state) mark(w int32) *marks {
 	return m
 }
 
-// find returns the copy of t on w, or noRef.
-func (s *state) find(t, w int32) ref {
+// copyOf returns the copy of t on w, or noRef.
+func (s *state) copyOf(t, w int32) ref {
 	for x, c := range s.copiesOn(w) {
 		if x == t {
 			return c
@@ -427,14 +427,14 @@ func (s *state) find(t, w int32) ref {
 // next returns the place in the list of w of the first copy that is not gone.
 func (s *state) next(w int32) int {
 	at := &s.workers[w]
-	for int(at.begin) < len(s.Running[w]) && s.flags[at.first+at.begin]&gone != 0 {
-		at.begin++
+	for int(at.skip) < len(s.Running[w]) && s.flags[at.offset+at.skip]&gone != 0 {
+		at.skip++
 	}
-	return int(at.begin)
+	return int(at.skip)
 }
 
-// mustLeave marks a copy that must leave its worker.
-func (s *state) mustLeave(w int32, r ref) {
+// markLeaving marks a copy that must leave its worker.
+func (s *state) markLeaving(w int32, r ref) {
 	s.flags[r] |= leaving
 	s.workers[w].leaving++
 	s.update(w)
@@ -475,9 +475,9 @@ func (h *hop) arriving() int32 {
 	return h.task
 }
 
-// follow makes all hops, or none if a rule forbids one. All copies leave before the first one
+// apply makes all hops, or none if a rule forbids one. All copies leave before the first one
 // arrives, so a path may come to a worker twice. It does not look at the room of the workers.
-func (s *state) follow(hops []hop) bool {
+func (s *state) apply(hops []hop) bool {
 	for i := range hops {
 		h := &hops[i]
 		if !s.isThere(h.from, h.copy) {
@@ -503,7 +503,7 @@ func (s *state) follow(hops []hop) bool {
 func (s *state) undo(hops []hop) {
 	for i := range hops {
 		h := &hops[i]
-		s.take(h.to, s.find(h.arriving(), h.to))
+		s.take(h.to, s.copyOf(h.arriving(), h.to))
 	}
 	s.restore(hops)
 }
@@ -513,7 +513,7 @@ func (s *state) restore(hops []hop) {
 	for _, h := range hops {
 		s.put(h.task, h.from)
 		if h.leaves && s.flags[h.copy]&leaving == 0 {
-			s.mustLeave(h.from, h.copy)
+			s.markLeaving(h.from, h.copy)
 		}
 	}
 }
