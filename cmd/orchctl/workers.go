@@ -26,7 +26,7 @@ func limitFlag(f *flag.FlagSet, rows uint) *uint {
 }
 
 // queryFlag defines a flag that is a parameter of the request: one of some words, or any text
-// if there are none.
+// without words.
 func queryFlag(f *flag.FlagSet, query url.Values, name, usage string, words ...string) {
 	if n := len(words) - 1; n > 0 {
 		usage += ": " + strings.Join(words[:n], ", ") + " or " + words[n]

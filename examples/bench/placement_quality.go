@@ -158,7 +158,7 @@ func driftAway(cfg config) ([]drift, error) {
 }
 
 // greedy evens the loads as simple controllers do: the fullest worker gives its largest task
-// that makes the least loaded worker no fuller than it was itself, until there is none.
+// that makes the least loaded worker no fuller than it was itself, as long as it has such a task.
 func (r ruled) greedy() (ruled, error) {
 	loads := r.loads()
 	r.held = slices.Clone(r.held)
