@@ -66,9 +66,7 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	if len(p.plan.Changes) == 0 && (pr.May != nil || pr.Zone != nil || pr.Weight != nil) { // a plain plan costs little more than a copy
-		p.steady.known = p.steady.agrees(pr, true)
-	}
+	p.steady.known = len(p.plan.Changes) == 0 && pr.isWorthKeeping() && p.steady.agrees(pr, true)
 	return p.plan, nil
 }
 
@@ -77,6 +75,16 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 type steady struct {
 	Problem
 	known bool
+}
+
+// isWorthKeeping reports whether a plan takes longer than a copy of the problem. Lists of many kinds take much memory.
+func (pr *Problem) isWorthKeeping() bool {
+	const most = 1 << 20
+	pairs := 0
+	for _, kinds := range pr.May {
+		pairs += len(kinds)
+	}
+	return pairs <= most && (pr.May != nil || pr.Zone != nil || pr.Weight != nil)
 }
 
 // agrees reports whether a problem is equal to the last one. With copies it makes the last one equal.
