@@ -217,7 +217,9 @@ func (p *Planner) placeByPath(x *item, most int32) bool {
 				f.roots = append(f.roots, int32(w))
 			}
 		}
-		p.findPaths()
+		f.begin(s)
+		f.leaves = true
+		f.explore(nil)
 		f.done = !circle
 	}
 	best := p.takerOf(x)
@@ -246,13 +248,6 @@ func (p *Planner) placeByPath(x *item, most int32) bool {
 	}
 	p.assign(x, best)
 	return true
-}
-
-// findPaths finds the workers that can have one copy more by a path to a root.
-func (p *Planner) findPaths() {
-	p.search.begin(&p.state)
-	p.search.leaves = true
-	p.search.explore(nil)
 }
 
 // takerOf returns the worker with the cheapest path among those that can gain the item, or None.

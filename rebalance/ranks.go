@@ -138,7 +138,7 @@ func (s *state) giverKey(w int32) key {
 	at := &s.workers[w]
 	p := keyOf(s.removing(w), mix(w, at.load))
 	if s.weights != nil {
-		p.num, p.share = s.weight[w]-s.level[w], 1
+		p.num, p.share = s.above(w), 1
 		if at.isOver() {
 			p.num = 1 << 62
 		}

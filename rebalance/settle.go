@@ -225,12 +225,15 @@ func (p *Planner) giveToSome(u int32, most int) bool {
 			}
 		}
 	}
-	if above := func(w int32) int64 { return s.weight[w] - s.level[w] }; len(g.partners) > 8*partners {
-		slices.SortFunc(g.partners, func(a, b int32) int { return cmp.Or(cmp.Compare(above(a), above(b)), int(a-b)) })
+	if len(g.partners) > 8*partners {
+		slices.SortFunc(g.partners, func(a, b int32) int { return cmp.Or(cmp.Compare(s.above(a), s.above(b)), int(a-b)) })
 		g.partners = g.partners[:8*partners]
 	}
 	return p.moveOrSwap(u, g.partners, true)
 }
+
+// above returns by how much w is above its level, or a negative number.
+func (s *state) above(w int32) int64 { return s.weight[w] - s.level[w] }
 
 // gain moves a copy to v, which is below its band, from one of the workers with the most, or swaps one.
 func (p *Planner) gain(v int32) bool {
@@ -252,14 +255,13 @@ func (p *Planner) gain(v int32) bool {
 	case !s.labels && !s.zoned:
 		return false
 	}
-	above := func(w int32) int64 { return s.weight[w] - s.level[w] }
 	g.partners = g.partners[:0] // those with the most may all be of other pools or zones
 	for u := range s.workers {
 		u := int32(u)
 		if !s.workers[u].takesPart() || !suits(u) || s.zoned && s.zone(u) != s.zone(v) {
 			continue
 		}
-		at, _ := slices.BinarySearchFunc(g.partners, above(u), func(w int32, n int64) int { return cmp.Compare(n, above(w)) })
+		at, _ := slices.BinarySearchFunc(g.partners, s.above(u), func(w int32, n int64) int { return cmp.Compare(n, s.above(w)) })
 		if at < most {
 			g.partners = slices.Insert(g.partners, at, u)
 			g.partners = g.partners[:min(len(g.partners), most)]
