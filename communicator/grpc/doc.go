@@ -99,6 +99,8 @@
 //   - R5: The memory, connections and calls that a peer can use are bounded.
 //   - R6: A peer ignores fields and reasons that it does not know. CI rejects a change of the
 //     proto files that breaks a released version.
+//   - R7: A flood from one worker, or from clients without a certificate, does not delay
+//     the heartbeats of other workers.
 //
 // # Limits
 //
@@ -107,8 +109,12 @@
 // of a worker is an error of that call only.
 //
 // A server has at most about 17,000 connections. About a thousand of them may be
-// unauthenticated, for five seconds each. When there are more, the silent ones are
-// closed, so a flood of silent connections does not keep others out. A connection to
-// a worker has at most 64 calls at the same time. A peer that is dead or does not read is
-// detected within 13 seconds.
+// unauthenticated, for five seconds each, and 256 from one address. When there are more,
+// the silent ones are closed, so a flood of silent connections does not keep others out.
+// A client without an accepted certificate may send about 200 frames, enough to be told
+// why. A worker has at most four connections to a manager for each name in its
+// certificate. Together they may carry about 1,000 calls and 8 MiB a second, and five
+// times as much at once: more bytes are read later, and a connection with more calls,
+// resets or other frames is closed. A connection to a worker has at most 64 calls at the
+// same time. A peer that is dead or does not read is detected within 13 seconds.
 package grpc

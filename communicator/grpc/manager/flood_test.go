@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -44,25 +45,37 @@ var floodLasts = flag.Duration("flood.lasts", 2*time.Second, "`how long` the flo
 // which prints its address and ends with its standard input, and the attacker.
 func TestR5_PartOfTheFlood(t *testing.T) {
 	said := strings.Split(os.Getenv(part), "\n")
-	if len(said) < 4 {
-		t.Skip("runs as a process of TestR5_AFloodTakesLittleMemory only")
+	if len(said) < 5 {
+		t.Skip("runs as a process of other tests only")
 	}
-	own := with(t, testca.Files{Cert: said[0], Key: said[1], CA: said[2]})
-	if address := said[3]; address != "" {
+	files := testca.Files{Cert: said[0], Key: said[1], CA: said[2]}
+	own := with(t, files)
+	switch kind, address := said[4], said[3]; {
+	case address != "" && kind == "":
 		attack(t, address, own)
 		return
+	case address != "":
+		attackAs(t, kind, address, files)
+		return
 	}
-	_, address := manage(t, own)
-	_, err := fmt.Fprintln(os.Stdout, address)
+	m, address := manage(t, own)
+	tasks, err := strconv.Atoi(said[4])
+	require.NoError(t, err)
+	for i := range tasks {
+		_, err := m.Put(t.Context(), Item{Name: fmt.Sprint("task", i)})
+		require.NoError(t, err)
+	}
+	_, err = fmt.Fprintln(os.Stdout, address)
 	require.NoError(t, err)
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// partOf returns another process of the test, not started yet.
-func partOf(t *testing.T, files testca.Files, address string) *exec.Cmd {
+// partOf returns another process of the test, not started yet: a manager with so many
+// tasks, or an attacker of a kind if there is an address.
+func partOf(t *testing.T, files testca.Files, address, kind string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0], "-test.run=^TestR5_PartOfTheFlood$", "-flood.lasts="+floodLasts.String())
-	cmd.Env = append(os.Environ(), part+"="+strings.Join([]string{files.Cert, files.Key, files.CA, address}, "\n"))
+	cmd.Env = append(os.Environ(), part+"="+strings.Join([]string{files.Cert, files.Key, files.CA, address, kind}, "\n"))
 	return cmd
 }
 
@@ -117,10 +130,10 @@ func residentMemory(t *testing.T, pid int) (bytes uint64) {
 	return bytes << 10
 }
 
-func TestR5_AFloodTakesLittleMemory(t *testing.T) {
-	const most = 300 << 20
-	ca := testca.New(t, "ours")
-	manager := partOf(t, ca.Manager(t), "")
+// startManager starts a manager that expects tasks, until the test ends.
+func startManager(t *testing.T, ca *testca.CA, tasks int) (manager *exec.Cmd, address string) {
+	t.Helper()
+	manager = pinned(partOf(t, ca.Manager(t), "", strconv.Itoa(tasks)), 0)
 	in, err := manager.StdinPipe()
 	require.NoError(t, err)
 	out, err := manager.StdoutPipe()
@@ -131,19 +144,24 @@ func TestR5_AFloodTakesLittleMemory(t *testing.T) {
 		_, _ = io.Copy(io.Discard, out)
 		require.NoError(t, manager.Wait())
 	})
-	address, err := bufio.NewReader(out).ReadString('\n')
+	address, err = bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
-	address = strings.TrimSpace(address)
+	return manager, strings.TrimSpace(address)
+}
 
+func TestR5_AFloodTakesLittleMemory(t *testing.T) {
+	const most = 300 << 20
+	ca := testca.New(t, "ours")
+	manager, address := startManager(t, ca, 0)
 	good := with(t, ca.Worker(t, "w1"))
 	site := serveWorker(t, good)
 	conn := connect(t, address, aManager, good)
 	w1 := orchestratorv1.NewManagerClient(conn)
-	_, err = w1.Register(t.Context(), registering("w1", site.Incarnation(), site.addr), grpc.WaitForReady(true))
+	_, err := w1.Register(t.Context(), registering("w1", site.Incarnation(), site.addr), grpc.WaitForReady(true))
 	require.NoError(t, err)
 	before := residentMemory(t, manager.Process.Pid)
 
-	attacker := partOf(t, ca.Worker(t, "mallory"), address)
+	attacker := partOf(t, ca.Worker(t, "mallory"), address, "")
 	require.NoError(t, attacker.Start())
 	over := make(chan error, 1)
 	go func() { over <- attacker.Wait() }()

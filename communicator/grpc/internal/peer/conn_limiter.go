@@ -5,7 +5,10 @@ package peer
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"net/netip"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,19 +25,26 @@ const (
 	// next bytes while others wait behind it. firstSilence is the limit for its
 	// first bytes, which a client sends together with the last step of connecting.
 	maxSilence, firstSilence = 250 * time.Millisecond, 50 * time.Millisecond
+	// maxPerAddress is the number of pending connections from one address.
+	maxPerAddress = 256
 	// maxAdmitted is the number of connections besides the pending ones, and
-	// maxPerName their number for each name in one certificate. maxPerName does not
-	// apply without TLS.
+	// maxPerName their number for each name of a worker in one certificate. All
+	// managers have one name, and maxManagers connections. Neither applies without TLS.
 	maxAdmitted = 16384
-	maxPerName  = 64
+	maxPerName  = 4
+	maxManagers = 64
 	// writeTimeout is how long a peer may leave sent data unread.
 	writeTimeout = keepaliveTime
 )
 
 // connLimiter is a listener that limits its connections. A connection is pending until it
 // is admitted. When there are too many pending ones, the limiter closes the first that
-// has been silent for too long. It never closes an admitted connection. So a flood
-// of connections has a bounded cost, and clients that do send data get through.
+// has been silent for too long; when there are too many from one address, it closes the
+// one of them that has been silent for longest. It never closes an admitted connection.
+// So a flood of connections has a bounded cost, and clients that do send data get through.
+//
+// Few handshakes compute at the same time, however many are under way. So the calls on
+// admitted connections, which share the processors with them, wait for few.
 //
 // Accept is called by one goroutine at a time.
 type connLimiter struct {
@@ -44,11 +54,12 @@ type connLimiter struct {
 	closed   chan struct{}
 	closing  sync.Once
 	began    time.Time
+	turns    chan struct{} // holds one for each handshake that computes
 
 	mu       sync.Mutex     // guards the fields below; held briefly
 	pending  []*limitedConn // in order of arrival
 	admitted int
-	perName  map[string]int // number of admitted connections with TLS, by the names in their certificate
+	perName  map[string]*share // of connections with TLS, by the names in their certificate
 }
 
 func newConnLimiter(l net.Listener, c *refusalLog) *connLimiter {
@@ -58,7 +69,8 @@ func newConnLimiter(l net.Listener, c *refusalLog) *connLimiter {
 		freed:    make(chan struct{}, 1),
 		closed:   make(chan struct{}),
 		began:    time.Now(),
-		perName:  make(map[string]int),
+		turns:    make(chan struct{}, max(runtime.GOMAXPROCS(0)/2, 1)),
+		perName:  make(map[string]*share),
 	}
 }
 
@@ -68,11 +80,20 @@ func (l *connLimiter) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	from := sourceOf(conn.RemoteAddr())
+	for !l.makeRoomFrom(from) {
+		l.refusals.log(conn.RemoteAddr(), errors.New("too many connections from this address"))
+		_ = conn.Close() // the server does not have it
+		if conn, err = l.Listener.Accept(); err != nil {
+			return nil, err
+		}
+		from = sourceOf(conn.RemoteAddr())
+	}
 	if err := l.makeRoom(); err != nil {
 		_ = conn.Close() // the server does not have it
 		return nil, err
 	}
-	c := &limitedConn{Conn: conn, limiter: l, end: time.Now().Add(handshakeTimeout)}
+	c := &limitedConn{Conn: conn, limiter: l, from: from, share: strangersShare(), end: time.Now().Add(handshakeTimeout)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
@@ -98,14 +119,61 @@ func (l *connLimiter) Close() error {
 	return l.Listener.Close()
 }
 
+// sourceOf returns the address whose connections count together: of an IPv6 address the
+// network that one machine may have to itself. It is empty for other kinds of addresses.
+func sourceOf(addr net.Addr) netip.Prefix {
+	at, err := netip.ParseAddrPort(addr.String())
+	if err != nil {
+		return netip.Prefix{}
+	}
+	ip := at.Addr().Unmap()
+	from, _ := ip.Prefix(min(ip.BitLen(), 64)) // fails only for longer prefixes
+	return from
+}
+
+// makeRoomFrom reports whether one more connection from an address may be pending. If
+// there are too many, it closes the one that has been silent for longest.
+func (l *connLimiter) makeRoomFrom(from netip.Prefix) bool {
+	if !from.IsValid() {
+		return true
+	}
+	l.mu.Lock()
+	n := 0
+	var slow *limitedConn
+	var since int64
+	for _, c := range l.pending {
+		if c.from != from {
+			continue
+		}
+		n++
+		if at := c.silent.Load(); at > 0 && (slow == nil || at < since) {
+			slow, since = c, at
+		}
+	}
+	l.mu.Unlock()
+	switch {
+	case n < maxPerAddress:
+		return true
+	case slow == nil:
+		return false
+	}
+	l.closeSilent(slow)
+	return true
+}
+
+// closeSilent closes a pending connection in favour of another.
+func (l *connLimiter) closeSilent(c *limitedConn) {
+	l.refusals.log(c.RemoteAddr(), errors.New("peer is silent while others wait"))
+	_ = c.Close() // an error changes nothing
+}
+
 // makeRoom returns when one more connection may be pending.
 func (l *connLimiter) makeRoom() error {
 	for {
 		slow, wait := l.slow()
 		switch {
 		case slow != nil:
-			l.refusals.log(slow.RemoteAddr(), errors.New("peer is silent while others wait"))
-			_ = slow.Close() // an error changes nothing
+			l.closeSilent(slow)
 			continue
 		case wait == 0:
 			return nil
@@ -162,21 +230,48 @@ func admit(conn net.Conn, whose []identity.Principal, until time.Time) error {
 		return errors.New("too many connections")
 	}
 	names := fmt.Sprintf("%q", whose)
-	if len(whose) > 0 && l.perName[names] >= maxPerName*len(whose) {
-		return fmt.Errorf("too many connections of %s", identity.Describe(whose))
+	s, err := l.shareOf(names, whose)
+	if err != nil {
+		return fmt.Errorf("%w of %s", err, identity.Describe(whose))
 	}
 	l.removePending(c)
 	l.admitted++
-	l.perName[names]++
+	s.conns++
+	c.share, c.names, c.end = s, names, until
 	c.admitted.Store(true)
-	c.names, c.end = names, until
 	return nil
+}
+
+// shareOf returns the share of one more connection of these identities, or an error if
+// they have too many or have sent too much. The caller holds mu.
+func (l *connLimiter) shareOf(names string, whose []identity.Principal) (*share, error) {
+	if len(whose) == 0 {
+		return trustedShare(), nil
+	}
+	if now := time.Now(); len(l.perName) > 2*l.admitted+maxPending {
+		maps.DeleteFunc(l.perName, func(_ string, s *share) bool { return s.idle(now) })
+	}
+	known, most, fresh := l.perName[names], maxManagers, trustedShare
+	if slices.ContainsFunc(whose, func(p identity.Principal) bool { return p.Role == identity.RoleWorker }) {
+		most, fresh = maxPerName*len(whose), workersShare
+	}
+	switch {
+	case known == nil:
+		known = fresh()
+		l.perName[names] = known
+	case known.conns >= most:
+		return nil, errors.New("too many connections")
+	case known.frames.spend(0, time.Now()) < known.frames.rate:
+		return nil, errors.New("too many calls or frames")
+	}
+	return known, nil
 }
 
 // removePending removes a connection from the pending ones. The caller holds mu.
 func (l *connLimiter) removePending(c *limitedConn) {
 	l.pending = slices.DeleteFunc(l.pending, func(other *limitedConn) bool { return other == c })
 	c.pending = false
+	c.rest()
 	select {
 	case l.freed <- struct{}{}:
 	default:
@@ -191,6 +286,10 @@ type limitedConn struct {
 	admitted atomic.Bool
 	heard    atomic.Bool  // it has sent data
 	silent   atomic.Int64 // since when a read of a pending one waits, from limiter.began; 0: none waits
+	from     netip.Prefix // see sourceOf
+	computes atomic.Bool  // it has a turn
+	shaken   atomic.Bool  // its handshake has ended
+	share    *share       // of a stranger until it is admitted
 	pending  bool         // guarded by limiter.mu
 	names    string       // in the certificate, once admitted; guarded by limiter.mu
 	closing  sync.Once
@@ -206,16 +305,44 @@ func (c *limitedConn) timeLeft(now time.Duration) (left time.Duration, waiting b
 	return since + firstSilence - now, since > 0
 }
 
+// compute waits for a turn, which the handshake has until it reads or writes again.
+func (c *limitedConn) compute() {
+	select {
+	case c.limiter.turns <- struct{}{}:
+		c.computes.Store(true)
+	case <-c.limiter.closed:
+	}
+}
+
+// rest gives the turn back, if the connection has one.
+func (c *limitedConn) rest() {
+	if c.computes.CompareAndSwap(true, false) {
+		<-c.limiter.turns
+	}
+}
+
+// shaken ends the handshake of a connection.
+func shaken(conn net.Conn) {
+	if c, ok := conn.(*limitedConn); ok {
+		c.shaken.Store(true)
+		c.rest()
+	}
+}
+
 // Read notes since when the connection keeps the server waiting, while it is pending.
 func (c *limitedConn) Read(b []byte) (int, error) {
 	if c.admitted.Load() {
 		return c.Conn.Read(b)
 	}
+	c.rest()
 	c.silent.Store(int64(max(time.Since(c.limiter.began), 1)))
 	n, err := c.Conn.Read(b)
 	c.silent.Store(0)
 	if n > 0 {
 		c.heard.Store(true)
+		if !c.shaken.Load() {
+			c.compute()
+		}
 	}
 	return n, err
 }
@@ -224,6 +351,7 @@ func (c *limitedConn) Read(b []byte) (int, error) {
 // unread data takes memory. gRPC closes such a connection only if the peer sends
 // nothing either.
 func (c *limitedConn) Write(b []byte) (int, error) {
+	c.rest()
 	deadline := time.Now().Add(writeTimeout)
 	if !c.end.IsZero() && c.end.Before(deadline) {
 		deadline = c.end
@@ -257,7 +385,8 @@ func (c *limitedConn) Close() error {
 			l.removePending(c)
 		} else if c.admitted.Load() {
 			l.admitted--
-			if l.perName[c.names]--; l.perName[c.names] == 0 {
+			c.share.conns--
+			if l.perName[c.names] == c.share && c.share.idle(time.Now()) {
 				delete(l.perName, c.names)
 			}
 		}

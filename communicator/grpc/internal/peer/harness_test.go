@@ -122,6 +122,15 @@ func heartbeat(t *testing.T, conn *grpc.ClientConn, name string) error {
 	return err
 }
 
+// beatsOnce sends a heartbeat of worker w1 over a new connection, and closes it.
+func beatsOnce(t *testing.T, address string, opts ...option) {
+	t.Helper()
+	conn, err := settingsOf(t, opts...).Dial(address, aManager)
+	require.NoError(t, err)
+	require.NoError(t, heartbeat(t, conn, "w1"))
+	require.NoError(t, conn.Close())
+}
+
 // healthy returns the calls of a well-behaved worker w1.
 func healthy(t *testing.T, address string, opts ...option) (call, anew func(context.Context) error) {
 	t.Helper()

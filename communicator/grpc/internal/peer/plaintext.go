@@ -43,6 +43,7 @@ const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 // ServerHandshake waits for the client's first bytes, so that a client that is
 // silent or uses another protocol costs nothing.
 func (p *plaintextCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	defer shaken(raw)
 	first := make([]byte, len(preface))
 	_, err := io.ReadFull(raw, first)
 	if err == nil && string(first) != preface {
@@ -55,7 +56,8 @@ func (p *plaintextCredentials) ServerHandshake(raw net.Conn) (net.Conn, credenti
 		p.refusals.log(raw.RemoteAddr(), err)
 		return nil, nil, err
 	}
-	return &replayConn{raw, io.MultiReader(bytes.NewReader(first), raw)}, &Security{Plaintext: true}, nil
+	whole := &replayConn{raw, io.MultiReader(bytes.NewReader(first), raw)}
+	return metered(whole, raw, p.refusals), &Security{Plaintext: true}, nil
 }
 
 // replayConn is a connection whose first bytes were already read.

@@ -66,10 +66,14 @@ func (t *tlsCredentials) OverrideServerName(string) error { return nil }
 // Otherwise a client with a certificate of another authority would present none, and
 // could not be told the reason.
 func (t *tlsCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	m := t.current(t.refusals.logger)
-	config := tlsConfig(m)
-	config.ClientAuth = tls.RequestClientCert
-	conn := tls.Server(raw, config)
+	defer shaken(raw)
+	var m *material // read when the client has said something
+	conn := tls.Server(raw, &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		m = t.current(t.refusals.logger)
+		config := tlsConfig(m)
+		config.ClientAuth = tls.RequestClientCert
+		return config, nil
+	}})
 	if err := conn.Handshake(); err != nil {
 		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
 			err = fmt.Errorf("refused by peer, see its log: %w", err)
@@ -89,16 +93,16 @@ func (t *tlsCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.Au
 	found.principals, until, found.refusal = t.verify(m, state.PeerCertificates, x509.ExtKeyUsageClientAuth, time.Now())
 	if found.refusal != nil {
 		t.refusals.log(raw.RemoteAddr(), found.refusal)
-		return conn, found, nil
+		return metered(conn, raw, t.refusals), found, nil
 	}
 	if t.serves != 0 && !slices.ContainsFunc(found.principals, func(p identity.Principal) bool { return p.Role == t.serves }) {
-		return conn, found, nil // its calls are refused, and it stays pending until its time is up
+		return metered(conn, raw, t.refusals), found, nil // its calls are refused, and it stays pending until its time is up
 	}
 	if err := admit(raw, found.principals, until); err != nil {
 		t.refusals.log(raw.RemoteAddr(), err)
 		return nil, nil, err
 	}
-	return conn, found, nil
+	return metered(conn, raw, t.refusals), found, nil
 }
 
 // ClientHandshake accepts only the server t.want.
