@@ -105,7 +105,7 @@
 // # Limits
 //
 // [WithMaxMessage] bounds the messages of calls to a worker; an answer takes a small
-// multiple of that in memory. Names have 1 to 1024 arbitrary bytes. An impossible answer
+// multiple of that in memory. A long report comes in up to eight of them. Names have 1 to 1024 arbitrary bytes. An impossible answer
 // of a worker is an error of that call only.
 //
 // A server has at most about 17,000 connections. About a thousand of them may be

@@ -58,17 +58,18 @@ func (l *link) report(ctx context.Context) (*snapshot, error) {
 		return nil, context.Cause(ctx)
 	}
 	known := l.last.Load()
-	request := &orchestratorv1.ReportRequest{Term: termOf(ctx), Incarnation: l.worker.Incarnation}
+	request := &orchestratorv1.ReportRequest{
+		Term: termOf(ctx), Incarnation: l.worker.Incarnation, Page: &orchestratorv1.Page{Bytes: uint32(l.settings.MaxMessage)},
+	}
 	if known.Version != (wire.Version{}) {
 		request.Known = &orchestratorv1.Version{Incarnation: known.Version.Incarnation, Counter: known.Version.Counter}
 	}
 	reply := wire.ReportReply{Known: known.Report, Most: l.settings.MaxMessage / wire.LeastTask}
-	_, err := l.call(ctx, orchestratorv1.Worker_Report_FullMethodName, request, &reply)
-	if err == nil {
-		err = l.checkEpoch(ctx, reply.Term)
-	}
-	if err == nil {
-		err = reply.Check(l.worker.Incarnation)
+	err := l.read(ctx, request, &reply)
+	for err == nil && reply.More {
+		request.Page.Version = &orchestratorv1.Version{Incarnation: reply.Version.Incarnation, Counter: reply.Version.Counter}
+		request.Page.From = uint64(len(reply.Tasks))
+		err = l.read(ctx, request, &reply)
 	}
 	l.reportReachability(ctx, err)
 	switch {
@@ -93,6 +94,18 @@ func (l *link) report(ctx context.Context) (*snapshot, error) {
 	}
 	l.remember(s)
 	return s, nil
+}
+
+// read reads a report, or the next page of one.
+func (l *link) read(ctx context.Context, request *orchestratorv1.ReportRequest, reply *wire.ReportReply) error {
+	_, err := l.call(ctx, orchestratorv1.Worker_Report_FullMethodName, request, reply)
+	if err == nil {
+		err = l.checkEpoch(ctx, reply.Term)
+	}
+	if err == nil {
+		err = reply.Check(l.worker.Incarnation)
+	}
+	return err
 }
 
 // remember keeps the newest report. Of two concurrent calls, the later may be

@@ -559,7 +559,9 @@ type ReportRequest struct {
 	Incarnation uint64 `protobuf:"fixed64,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// The version of the last report that the caller has. Absent, or of another
 	// incarnation: none.
-	Known         *Version `protobuf:"bytes,3,opt,name=known,proto3" json:"known,omitempty"`
+	Known *Version `protobuf:"bytes,3,opt,name=known,proto3" json:"known,omitempty"`
+	// Absent: the caller does not read pages, and the answer has every task.
+	Page          *Page `protobuf:"bytes,4,opt,name=page,proto3" json:"page,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -615,25 +617,103 @@ func (x *ReportRequest) GetKnown() *Version {
 	return nil
 }
 
+func (x *ReportRequest) GetPage() *Page {
+	if x != nil {
+		return x.Page
+	}
+	return nil
+}
+
+// Page is the part of a report that a call requests.
+type Page struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The largest answer that the caller reads, in bytes. The worker sends at least one
+	// task, however long.
+	Bytes uint32 `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// The version of the report that the caller goes on reading. Absent: it begins a
+	// report.
+	Version *Version `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// How many tasks of that report the caller has read.
+	From          uint64 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Page) Reset() {
+	*x = Page{}
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Page) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Page) ProtoMessage() {}
+
+func (x *Page) ProtoReflect() protoreflect.Message {
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Page.ProtoReflect.Descriptor instead.
+func (*Page) Descriptor() ([]byte, []int) {
+	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Page) GetBytes() uint32 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Page) GetVersion() *Version {
+	if x != nil {
+		return x.Version
+	}
+	return nil
+}
+
+func (x *Page) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
 // ReportResponse contains the tasks of a worker.
 type ReportResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The version of this report. If the caller knows it, nothing has changed, and
-	// tasks is empty.
+	// tasks is empty. If it is not the version whose next page was requested, the worker
+	// no longer has that report, and this is the first page of a new one.
 	Version *Version `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
 	// Every task that the worker was told to run and that has not stopped, in any
-	// state, in the order in which they were added. No task twice.
+	// state, in the order in which they were added. No task twice. Of a report in pages,
+	// the tasks that come next.
 	Tasks []*Task `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	// The highest term that the worker has seen, if its epoch is higher than that of
 	// the call; otherwise absent.
-	Term          *Term `protobuf:"bytes,3,opt,name=term,proto3" json:"term,omitempty"`
+	Term *Term `protobuf:"bytes,3,opt,name=term,proto3" json:"term,omitempty"`
+	// More tasks follow in the next page. Only then are the tasks not all; a caller that
+	// has not read the last page knows nothing of the tasks that it has not read.
+	More          bool `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[5]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -645,7 +725,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[5]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -658,7 +738,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ReportResponse) GetVersion() *Version {
@@ -680,6 +760,13 @@ func (x *ReportResponse) GetTerm() *Term {
 		return x.Term
 	}
 	return nil
+}
+
+func (x *ReportResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 // Change is a change of one task. It may be repeated without harm.
@@ -705,7 +792,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[6]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +804,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[6]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +817,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Change) GetOp() Op {
@@ -783,7 +870,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[7]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -795,7 +882,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[7]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -808,7 +895,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ApplyRequest) GetTerm() *Term {
@@ -849,7 +936,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[8]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -861,7 +948,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[8]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -874,7 +961,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Result) GetOutcome() Outcome {
@@ -912,7 +999,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[9]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -924,7 +1011,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[9]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -937,7 +1024,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ApplyResponse) GetResults() []*Result {
@@ -975,15 +1062,21 @@ const file_orchestrator_v1_worker_proto_rawDesc = "" +
 	"\x0fcontent_version\x18\x03 \x01(\x03R\x0econtentVersion\x12\x18\n" +
 	"\areceipt\x18\x04 \x01(\fR\areceipt\x12\x16\n" +
 	"\x06pinned\x18\x05 \x01(\bR\x06pinned\x122\n" +
-	"\afailure\x18\x06 \x01(\v2\x18.orchestrator.v1.FailureR\afailure\"\x8c\x01\n" +
+	"\afailure\x18\x06 \x01(\v2\x18.orchestrator.v1.FailureR\afailure\"\xb7\x01\n" +
 	"\rReportRequest\x12)\n" +
 	"\x04term\x18\x01 \x01(\v2\x15.orchestrator.v1.TermR\x04term\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x12.\n" +
-	"\x05known\x18\x03 \x01(\v2\x18.orchestrator.v1.VersionR\x05known\"\x9c\x01\n" +
+	"\x05known\x18\x03 \x01(\v2\x18.orchestrator.v1.VersionR\x05known\x12)\n" +
+	"\x04page\x18\x04 \x01(\v2\x15.orchestrator.v1.PageR\x04page\"d\n" +
+	"\x04Page\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\rR\x05bytes\x122\n" +
+	"\aversion\x18\x02 \x01(\v2\x18.orchestrator.v1.VersionR\aversion\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\x04R\x04from\"\xb0\x01\n" +
 	"\x0eReportResponse\x122\n" +
 	"\aversion\x18\x01 \x01(\v2\x18.orchestrator.v1.VersionR\aversion\x12+\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x15.orchestrator.v1.TaskR\x05tasks\x12)\n" +
-	"\x04term\x18\x03 \x01(\v2\x15.orchestrator.v1.TermR\x04term\"\x9e\x01\n" +
+	"\x04term\x18\x03 \x01(\v2\x15.orchestrator.v1.TermR\x04term\x12\x12\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\"\x9e\x01\n" +
 	"\x06Change\x12#\n" +
 	"\x02op\x18\x01 \x01(\x0e2\x13.orchestrator.v1.OpR\x02op\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\fR\x04task\x12\x18\n" +
@@ -1040,7 +1133,7 @@ func file_orchestrator_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_orchestrator_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_orchestrator_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_orchestrator_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_orchestrator_v1_worker_proto_goTypes = []any{
 	(State)(0),                    // 0: orchestrator.v1.State
 	(Op)(0),                       // 1: orchestrator.v1.Op
@@ -1050,37 +1143,40 @@ var file_orchestrator_v1_worker_proto_goTypes = []any{
 	(*Failure)(nil),               // 5: orchestrator.v1.Failure
 	(*Task)(nil),                  // 6: orchestrator.v1.Task
 	(*ReportRequest)(nil),         // 7: orchestrator.v1.ReportRequest
-	(*ReportResponse)(nil),        // 8: orchestrator.v1.ReportResponse
-	(*Change)(nil),                // 9: orchestrator.v1.Change
-	(*ApplyRequest)(nil),          // 10: orchestrator.v1.ApplyRequest
-	(*Result)(nil),                // 11: orchestrator.v1.Result
-	(*ApplyResponse)(nil),         // 12: orchestrator.v1.ApplyResponse
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*Page)(nil),                  // 8: orchestrator.v1.Page
+	(*ReportResponse)(nil),        // 9: orchestrator.v1.ReportResponse
+	(*Change)(nil),                // 10: orchestrator.v1.Change
+	(*ApplyRequest)(nil),          // 11: orchestrator.v1.ApplyRequest
+	(*Result)(nil),                // 12: orchestrator.v1.Result
+	(*ApplyResponse)(nil),         // 13: orchestrator.v1.ApplyResponse
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
 }
 var file_orchestrator_v1_worker_proto_depIdxs = []int32{
-	13, // 0: orchestrator.v1.Failure.next:type_name -> google.protobuf.Timestamp
+	14, // 0: orchestrator.v1.Failure.next:type_name -> google.protobuf.Timestamp
 	0,  // 1: orchestrator.v1.Task.state:type_name -> orchestrator.v1.State
 	5,  // 2: orchestrator.v1.Task.failure:type_name -> orchestrator.v1.Failure
 	3,  // 3: orchestrator.v1.ReportRequest.term:type_name -> orchestrator.v1.Term
 	4,  // 4: orchestrator.v1.ReportRequest.known:type_name -> orchestrator.v1.Version
-	4,  // 5: orchestrator.v1.ReportResponse.version:type_name -> orchestrator.v1.Version
-	6,  // 6: orchestrator.v1.ReportResponse.tasks:type_name -> orchestrator.v1.Task
-	3,  // 7: orchestrator.v1.ReportResponse.term:type_name -> orchestrator.v1.Term
-	1,  // 8: orchestrator.v1.Change.op:type_name -> orchestrator.v1.Op
-	3,  // 9: orchestrator.v1.ApplyRequest.term:type_name -> orchestrator.v1.Term
-	9,  // 10: orchestrator.v1.ApplyRequest.changes:type_name -> orchestrator.v1.Change
-	2,  // 11: orchestrator.v1.Result.outcome:type_name -> orchestrator.v1.Outcome
-	11, // 12: orchestrator.v1.ApplyResponse.results:type_name -> orchestrator.v1.Result
-	3,  // 13: orchestrator.v1.ApplyResponse.term:type_name -> orchestrator.v1.Term
-	7,  // 14: orchestrator.v1.Worker.Report:input_type -> orchestrator.v1.ReportRequest
-	10, // 15: orchestrator.v1.Worker.Apply:input_type -> orchestrator.v1.ApplyRequest
-	8,  // 16: orchestrator.v1.Worker.Report:output_type -> orchestrator.v1.ReportResponse
-	12, // 17: orchestrator.v1.Worker.Apply:output_type -> orchestrator.v1.ApplyResponse
-	16, // [16:18] is the sub-list for method output_type
-	14, // [14:16] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	8,  // 5: orchestrator.v1.ReportRequest.page:type_name -> orchestrator.v1.Page
+	4,  // 6: orchestrator.v1.Page.version:type_name -> orchestrator.v1.Version
+	4,  // 7: orchestrator.v1.ReportResponse.version:type_name -> orchestrator.v1.Version
+	6,  // 8: orchestrator.v1.ReportResponse.tasks:type_name -> orchestrator.v1.Task
+	3,  // 9: orchestrator.v1.ReportResponse.term:type_name -> orchestrator.v1.Term
+	1,  // 10: orchestrator.v1.Change.op:type_name -> orchestrator.v1.Op
+	3,  // 11: orchestrator.v1.ApplyRequest.term:type_name -> orchestrator.v1.Term
+	10, // 12: orchestrator.v1.ApplyRequest.changes:type_name -> orchestrator.v1.Change
+	2,  // 13: orchestrator.v1.Result.outcome:type_name -> orchestrator.v1.Outcome
+	12, // 14: orchestrator.v1.ApplyResponse.results:type_name -> orchestrator.v1.Result
+	3,  // 15: orchestrator.v1.ApplyResponse.term:type_name -> orchestrator.v1.Term
+	7,  // 16: orchestrator.v1.Worker.Report:input_type -> orchestrator.v1.ReportRequest
+	11, // 17: orchestrator.v1.Worker.Apply:input_type -> orchestrator.v1.ApplyRequest
+	9,  // 18: orchestrator.v1.Worker.Report:output_type -> orchestrator.v1.ReportResponse
+	13, // 19: orchestrator.v1.Worker.Apply:output_type -> orchestrator.v1.ApplyResponse
+	18, // [18:20] is the sub-list for method output_type
+	16, // [16:18] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_orchestrator_v1_worker_proto_init() }
@@ -1094,7 +1190,7 @@ func file_orchestrator_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_orchestrator_v1_worker_proto_rawDesc), len(file_orchestrator_v1_worker_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

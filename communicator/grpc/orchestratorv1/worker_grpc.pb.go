@@ -91,6 +91,10 @@ type WorkerClient interface {
 	// than the call's, the answer contains that term, and the rest of the answer does
 	// not count. A call without a term is always answered, and the worker remembers
 	// nothing of it.
+	//
+	// A report that is too long for one message comes in pages, if the request allows
+	// that. The worker keeps such a report until its last page has been read, or the worker
+	// has begun four later ones.
 	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error)
 	// Apply carries out changes concurrently, begun in their order. It returns a
 	// result for each, with OK, as soon as all results are known, and in any case
@@ -158,6 +162,10 @@ type WorkerServer interface {
 	// than the call's, the answer contains that term, and the rest of the answer does
 	// not count. A call without a term is always answered, and the worker remembers
 	// nothing of it.
+	//
+	// A report that is too long for one message comes in pages, if the request allows
+	// that. The worker keeps such a report until its last page has been read, or the worker
+	// has begun four later ones.
 	Report(context.Context, *ReportRequest) (*ReportResponse, error)
 	// Apply carries out changes concurrently, begun in their order. It returns a
 	// result for each, with OK, as soon as all results are known, and in any case

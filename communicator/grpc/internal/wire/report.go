@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -37,9 +39,15 @@ type Task struct {
 	Given   bool          // the worker may list the task, if the communicator has receipts
 }
 
-// LeastTask bounds the number of tasks: a report has at most one task for so many
-// bytes of the largest message. So the memory for many short tasks is bounded too.
-const LeastTask = 32
+const (
+	// LeastTask bounds the number of tasks: an answer has at most one task for so many
+	// bytes of the largest message. So the memory for many short tasks is bounded too.
+	LeastTask = 32
+	// MaxPages bounds a report in pages, in the largest messages.
+	MaxPages = 8
+	// maxBegun is how often a report may begin anew because the worker no longer has it.
+	maxBegun = 4
+)
 
 // Report is a worker's report.
 type Report struct {
@@ -48,14 +56,17 @@ type Report struct {
 	Term    orchestrator.Term // a successor's; zero: none
 }
 
-// ReportReply decodes a ReportResponse. Names that are in the last report too, in the same
-// order, take no new memory.
+// ReportReply decodes a ReportResponse, and then its further pages. Names that are in the
+// last report too, in the same order, take no new memory.
 type ReportReply struct {
 	Known Report // the last report
-	Most  int    // tasks
+	Most  int    // tasks in one answer
 	after int    // index in known after the last reused name
+	begun int    // reports that were begun, the present one included
+	size  int    // of the present report, in bytes
 
 	Report
+	More bool // Report lacks the tasks of further pages
 }
 
 // Check returns an error if a report is impossible.
@@ -65,6 +76,8 @@ func (r *ReportReply) Check(incarnation uint64) error {
 		return fmt.Errorf("report has version %d.%d, want %d.1 or later", r.Version.Incarnation, r.Version.Counter, incarnation)
 	case r.Version == r.Known.Version && len(r.Tasks) > 0:
 		return fmt.Errorf("report has the known version, but lists %d tasks", len(r.Tasks))
+	case r.More:
+		return nil
 	}
 	seen := make(map[string]struct{}, len(r.Tasks))
 	for _, t := range r.Tasks {
@@ -76,33 +89,61 @@ func (r *ReportReply) Check(incarnation uint64) error {
 	return nil
 }
 
-// Decode decodes a report.
+// Decode decodes a report, or the next page of one. A page of another version begins the
+// report anew.
 func (r *ReportReply) Decode(data []byte) error {
-	n, err := count(data, 2)
-	if err != nil {
-		return err
-	}
-	if n > r.Most {
-		return fmt.Errorf("report has %d tasks: at most %d, which is WithMaxMessage/%d", n, r.Most, LeastTask)
-	}
-	r.Tasks = make([]Task, 0, n)
 	var version orchestratorv1.Version
 	var term orchestratorv1.Term
+	n, more := 0, false
 	merge := proto.UnmarshalOptions{Merge: true, DiscardUnknown: true}
-	err = fields(data, func(f field) error {
+	err := fields(data, func(f field) error {
 		switch {
 		case f.is(1, protowire.BytesType):
 			return merge.Unmarshal(f.bytes, &version)
 		case f.is(2, protowire.BytesType):
-			return r.decodeTask(f.bytes)
+			n++
 		case f.is(3, protowire.BytesType):
 			return merge.Unmarshal(f.bytes, &term)
+		case f.is(4, protowire.VarintType):
+			more = f.number != 0
 		}
 		return nil
 	})
-	r.Version = Version{version.GetIncarnation(), version.GetCounter()}
+	if err != nil {
+		return err
+	}
+	if err := r.turn(Version{version.GetIncarnation(), version.GetCounter()}, len(data), n, more); err != nil {
+		return err
+	}
 	r.Term = orchestrator.Term{Epoch: term.GetEpoch(), Number: term.GetNumber()}
-	return err
+	return fields(data, func(f field) error {
+		if f.is(2, protowire.BytesType) {
+			return r.decodeTask(f.bytes)
+		}
+		return nil
+	})
+}
+
+// turn prepares for a page of n tasks, or returns why it must not be read.
+func (r *ReportReply) turn(v Version, size, n int, more bool) error {
+	if !r.More || v != r.Version {
+		r.Tasks, r.after, r.size = nil, 0, 0
+		r.begun++
+	}
+	r.Version, r.More = v, more
+	r.size += max(size, n*LeastTask)
+	switch largest := r.Most * LeastTask; {
+	case n > r.Most:
+		return fmt.Errorf("report has %d tasks: at most %d, which is WithMaxMessage/%d", n, r.Most, LeastTask)
+	case r.size > MaxPages*largest:
+		return fmt.Errorf("report exceeds %d times WithMaxMessage", MaxPages)
+	case r.begun > maxBegun:
+		return fmt.Errorf("report has begun anew %d times: the worker forgets it before it is read", maxBegun)
+	case more && n == 0:
+		return errors.New("page of a report has no task")
+	}
+	r.Tasks = slices.Grow(r.Tasks, n)
+	return nil
 }
 
 func (r *ReportReply) decodeTask(data []byte) error {

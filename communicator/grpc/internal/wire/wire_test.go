@@ -38,6 +38,8 @@ func FuzzReport(f *testing.F) {
 	f.Add([]byte("\x0a\x02\x10\x01\x0a\x09\x09\x01\x00\x00\x00\x00\x00\x00\x00")) // a version in two parts
 	f.Add([]byte("\x12\x03\x0a\x01a\x13\x14\x1b\x1c"))                            // groups
 	f.Add([]byte("\x12\x7f"))
+	f.Add([]byte("\x12\x03\x0a\x01a\x20\x01")) // more follows
+	f.Add([]byte("\x20\x01"))
 	f.Add([]byte("\x80\x80\x80\x80\x10\x00"))                  // field 1<<29, one above the highest
 	f.Add([]byte("\x12\x09\x0a\x01a\x80\x80\x80\x80\x10\x00")) // the same in a task
 	const most = 100
@@ -50,6 +52,9 @@ func FuzzReport(f *testing.F) {
 				bad = ErrMalformed
 			}
 		}
+		if want.GetMore() && len(want.GetTasks()) == 0 || len(data) > MaxPages*most*LeastTask {
+			bad = ErrMalformed
+		}
 		err := r.Decode(data)
 		if bad != nil || len(want.GetTasks()) > most {
 			require.Error(t, err)
@@ -58,6 +63,7 @@ func FuzzReport(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, Version{Incarnation: want.GetVersion().GetIncarnation(), Counter: want.GetVersion().GetCounter()}, r.Version)
 		require.Equal(t, orchestrator.Term{Epoch: want.GetTerm().GetEpoch(), Number: want.GetTerm().GetNumber()}, r.Term)
+		require.Equal(t, want.GetMore(), r.More)
 		require.Len(t, r.Tasks, len(want.GetTasks()))
 		for i, task := range want.GetTasks() {
 			reported := worker.State(task.GetState())
