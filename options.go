@@ -276,7 +276,8 @@ func WithInitialWait(d time.Duration) Option {
 // default, and 0, is the wall clock in milliseconds at the call of New, so that of two
 // leaders the one started last wins. Such an epoch is far above a revision: workers
 // that have seen one must be restarted before they follow a leader that takes its
-// epochs from an election.
+// epochs from an election. The reverse is true as well, because a worker refuses an epoch
+// that is not [Term.Credible]: more than 2⁴⁰ above the highest that it has seen.
 func WithEpoch(e uint64) Option {
 	return set(func(c *config) { c.Epoch = e })
 }

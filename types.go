@@ -199,6 +199,20 @@ func (t Term) Compare(u Term) int {
 	return cmp.Or(cmp.Compare(t.Epoch, u.Epoch), cmp.Compare(t.Number, u.Number))
 }
 
+const (
+	maxEpochStep  = 1 << 40 // between two epochs that a worker sees
+	maxTermNumber = 1 << 32
+)
+
+// Credible reports whether a process that has seen the term known may believe that the
+// leader of t exists. One made-up number would otherwise make a worker refuse every
+// leader. The number of t is at most 2³², and its epoch at most 2⁴⁰ above that of known,
+// unless known is zero.
+func (t Term) Credible(known Term) bool {
+	near := known == (Term{}) || t.Epoch <= known.Epoch || t.Epoch-known.Epoch <= maxEpochStep
+	return near && t.Number <= maxTermNumber
+}
+
 // LogValue shows the term as a group of its epoch and its number.
 func (t Term) LogValue() slog.Value {
 	return slog.GroupValue(slog.Uint64("epoch", t.Epoch), slog.Uint64("number", t.Number))

@@ -376,13 +376,15 @@ type acts struct {
 	// late is since when the worker has not had all that follows from the orders (A11);
 	// zero: it has it. A start that waits for code of the user was not begun.
 	late time.Time
+	// turn counts the changes of applied, what the orders of a life have reached.
+	turn, applied, life uint64
 
 	mu     sync.Mutex       // guards the fields below
 	flying map[start]bool   // adds under way
 	failed map[start]string // adds that the worker has refused, with why
 }
 
-// do hands to the worker what follows from the orders. The fence is the life, and Applied in
+// do hands to the worker what follows from the orders. The fence is the life, and the turn in
 // it. do returns soon: it waits a few milliseconds for stops, so that one report tells of
 // them all.
 func (a *acts) do(d *duties, life, id uint64, live bool, epoch uint64) {
@@ -397,7 +399,11 @@ func (a *acts) do(d *duties, life, id uint64, live bool, epoch uint64) {
 		a.flying[s] = true
 	}
 	a.mu.Unlock()
-	term := orchestrator.Term{Epoch: life, Number: d.applied}
+	if a.life != life || a.applied != d.applied {
+		a.life, a.applied = life, d.applied
+		a.turn++
+	}
+	term := orchestrator.Term{Epoch: life, Number: a.turn}
 	a.r.worker.Fence(term)
 	ctx := worker.ContextWithIncarnation(orchestrator.ContextWithTerm(context.Background(), term), id)
 	for _, s := range update {

@@ -14,7 +14,8 @@ import (
 // writes of lower terms and writes without a term. A transport calls Fence when it
 // has learned the current term, for example when it registers, before it delivers
 // any call. A new worker knows no term, and would otherwise accept the first term
-// that arrives. If t is not higher than the fence, Fence does nothing.
+// that arrives. If t is not higher than the fence, Fence does nothing. It believes t,
+// however high: a transport that does not trust its source checks Term.Credible first.
 func (w *Worker[T]) Fence(t orchestrator.Term) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,11 +50,11 @@ func ContextWithIncarnation(ctx context.Context, n uint64) context.Context {
 
 type incarnationKey struct{}
 
-// admitRead raises the fence to the term of a call, if the call has one, and returns
-// an error if the call must not read. The caller holds mu.
+// admitRead raises the fence to the term of a call, if the call has one and it is
+// credible, and returns an error if the call must not read. The caller holds mu.
 func (w *Worker[T]) admitRead(c caller) error {
 	if c.hasIncarnation && c.incarnation != w.leasePeriod.incarnation {
-		return fmt.Errorf("%w: %d, the worker is %d", ErrIncarnation, c.incarnation, w.leasePeriod.incarnation)
+		return ErrIncarnation // without the number, with which the caller could call again
 	}
 	return w.admitTerm(c)
 }
@@ -62,6 +63,10 @@ func (w *Worker[T]) admitRead(c caller) error {
 func (w *Worker[T]) admitTerm(c caller) error {
 	if !c.hasTerm {
 		return nil
+	}
+	if !c.term.Credible(w.fence) {
+		return fmt.Errorf("%w: term %d of epoch %d is not credible, the worker has seen epoch %d",
+			orchestrator.ErrRejected, c.term.Number, c.term.Epoch, w.fence.Epoch)
 	}
 	w.raise(c.term)
 	if c.term.Epoch < w.fence.Epoch {

@@ -6,6 +6,8 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -334,4 +336,51 @@ func TestW5_AClosedWorkerLosesNoLease(t *testing.T) {
 		w.Sending()()
 		require.False(t, fenced(w))
 	})
+}
+
+// A number that cannot be is refused, and harms nothing after the call.
+func TestR7_AMadeUpTermHarmsNothing(t *testing.T) {
+	const step = 1 << 40
+	for what, c := range map[string]struct{ seen, made orchestrator.Term }{
+		"the highest epoch":          {orchestrator.Term{Epoch: 5, Number: 3}, orchestrator.Term{Epoch: math.MaxUint64, Number: 1}},
+		"a step too far":             {orchestrator.Term{Epoch: 5, Number: 3}, orchestrator.Term{Epoch: 5 + step + 1, Number: 1}},
+		"the highest number":         {orchestrator.Term{Epoch: 5, Number: 3}, orchestrator.Term{Epoch: 5, Number: math.MaxUint64}},
+		"a number too high":          {orchestrator.Term{Epoch: 5, Number: 3}, orchestrator.Term{Epoch: 6, Number: 1<<32 + 1}},
+		"the number of the first":    {orchestrator.Term{}, orchestrator.Term{Epoch: 1, Number: 1<<32 + 1}},
+		"a number of an epoch above": {orchestrator.Term{Epoch: math.MaxUint64 - 1, Number: 3}, orchestrator.Term{Epoch: math.MaxUint64, Number: 1<<32 + 1}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorker(t, until)
+			w.Fence(c.seen)
+			_, err := w.List(orchestrator.ContextWithTerm(t.Context(), c.made))
+			require.ErrorIs(t, err, orchestrator.ErrRejected)
+			require.NotErrorIs(t, err, orchestrator.ErrStale)
+			require.ErrorIs(t, w.Add(orchestrator.ContextWithTerm(t.Context(), c.made), "a"), orchestrator.ErrRejected)
+			require.Equal(t, c.seen, w.Seen())
+			require.NoError(t, w.Add(orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: max(c.seen.Epoch, 1), Number: 4}), "a"))
+		})
+	}
+	for what, c := range map[string]struct{ seen, made orchestrator.Term }{
+		"the first":      {orchestrator.Term{}, orchestrator.Term{Epoch: math.MaxUint64, Number: 1}},
+		"a step":         {orchestrator.Term{Epoch: 5, Number: 3}, orchestrator.Term{Epoch: 5 + step, Number: 1 << 32}},
+		"the last epoch": {orchestrator.Term{Epoch: math.MaxUint64 - 1, Number: 3}, orchestrator.Term{Epoch: math.MaxUint64, Number: 1}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorker(t, until)
+			w.Fence(c.seen)
+			require.NoError(t, w.Add(orchestrator.ContextWithTerm(t.Context(), c.made), "a"))
+		})
+	}
+}
+
+// An error does not tell the incarnation that a call should have named.
+func TestR7_TheIncarnationIsToldToNobody(t *testing.T) {
+	w := newWorker(t, until)
+	wrong := worker.ContextWithIncarnation(t.Context(), w.Incarnation()+1)
+	_, listed := w.List(wrong)
+	_, _, reported := w.Report(wrong, 0)
+	for _, err := range []error{listed, reported, w.Add(wrong, "a"), w.Remove(wrong, "a"), w.Update(wrong, "a", worker.Grant{})} {
+		require.ErrorIs(t, err, worker.ErrIncarnation)
+		require.NotContains(t, err.Error(), fmt.Sprint(w.Incarnation()))
+	}
 }

@@ -11,11 +11,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	rpcpeer "google.golang.org/grpc/peer"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
@@ -65,21 +63,16 @@ func TestR6_AnOlderManagerNeverGetsAPart(t *testing.T) {
 		require.NoError(t, s.worker.Add(inTerm(t, 1), fmt.Sprint("task", i)))
 	}
 	service := &service{worker: s.worker, maxMessage: 100}
-	r, err := service.Report(localCall(t), &orchestratorv1.ReportRequest{Incarnation: s.worker.Incarnation()})
+	r, err := service.Report(local(t), &orchestratorv1.ReportRequest{Incarnation: s.worker.Incarnation()})
 	require.NoError(t, err)
 	require.Len(t, r.GetTasks(), 10)
 	require.False(t, r.GetMore())
 }
 
-// localCall returns the context of a call that came without TLS.
-func localCall(t *testing.T) context.Context {
-	return rpcpeer.NewContext(t.Context(), &rpcpeer.Peer{AuthInfo: &peer.Security{Plaintext: true}})
-}
-
 // pageOf requests a page of at most so many bytes.
 func pageOf(t *testing.T, s *service, bytes uint32, before *orchestratorv1.ReportResponse, from int) *orchestratorv1.ReportResponse {
 	t.Helper()
-	r, err := s.Report(localCall(t), &orchestratorv1.ReportRequest{
+	r, err := s.Report(local(t), &orchestratorv1.ReportRequest{
 		Term: &orchestratorv1.Term{Epoch: 5, Number: 1}, Incarnation: s.worker.Incarnation(),
 		Page: &orchestratorv1.Page{Bytes: bytes, Version: before.GetVersion(), From: uint64(from)},
 	})
@@ -158,7 +151,7 @@ func TestR7_EachPageIsFenced(t *testing.T) {
 	own := s.worker.Incarnation()
 	s.worker.EndLease(context.Canceled)
 	require.NoError(t, s.worker.Rejoin(t.Context()))
-	_, err := s.Report(localCall(t), &orchestratorv1.ReportRequest{
+	_, err := s.Report(local(t), &orchestratorv1.ReportRequest{
 		Term: &orchestratorv1.Term{Epoch: 7, Number: 1}, Incarnation: own,
 		Page: &orchestratorv1.Page{Bytes: 1, Version: first.GetVersion(), From: 1},
 	})

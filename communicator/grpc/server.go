@@ -95,6 +95,9 @@ func refusal(err error) error {
 	if errors.Is(err, worker.ErrIncarnation) {
 		return wire.Status(codes.FailedPrecondition, wire.ReasonIncarnation, err.Error())
 	}
+	if errors.Is(err, orchestrator.ErrRejected) { // the term is not credible
+		return wire.Status(codes.InvalidArgument, "", err.Error())
+	}
 	return status.FromContextError(err).Err()
 }
 
@@ -122,8 +125,8 @@ func (s *service) Apply(ctx context.Context, r *orchestratorv1.ApplyRequest) (*o
 	if err := peer.MayCommand(ctx); err != nil {
 		return nil, err
 	}
-	if own := s.worker.Incarnation(); own != r.GetIncarnation() {
-		return nil, refusal(fmt.Errorf("%w: %d, the worker's is %d", worker.ErrIncarnation, r.GetIncarnation(), own))
+	if s.worker.Incarnation() != r.GetIncarnation() {
+		return nil, refusal(worker.ErrIncarnation)
 	}
 	ctx, cancel := early(ctx)
 	defer cancel()

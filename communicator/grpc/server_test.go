@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -324,3 +325,29 @@ func FuzzApply(f *testing.F) {
 		}
 	})
 }
+
+// A made-up term harms nothing after the call, and a wrong incarnation is not corrected.
+func TestR7_AMadeUpNumberHarmsNothing(t *testing.T) {
+	served := newServedWorker(t)
+	s := &service{worker: served.worker, maxMessage: grpctest.Mebi}
+	own := served.worker.Incarnation()
+	served.worker.Fence(orchestrator.Term{Epoch: 5})
+	made := &orchestratorv1.Term{Epoch: math.MaxUint64, Number: 1}
+	_, err := s.Report(local(t), &orchestratorv1.ReportRequest{Term: made, Incarnation: own})
+	require.Equal(t, codes.InvalidArgument, status.Code(err), "%v", err)
+	change := &orchestratorv1.Change{Op: orchestratorv1.Op_OP_ADD, Task: []byte("a")}
+	r, err := s.Apply(local(t), &orchestratorv1.ApplyRequest{Term: made, Incarnation: own, Changes: []*orchestratorv1.Change{change}})
+	require.NoError(t, err)
+	require.Equal(t, orchestratorv1.Outcome_OUTCOME_REJECTED, r.GetResults()[0].GetOutcome())
+	require.NoError(t, served.worker.Add(inTerm(t, 1), "a"))
+
+	for _, err := range []error{
+		second(s.Report(local(t), &orchestratorv1.ReportRequest{Incarnation: own + 1})),
+		second(s.Apply(local(t), &orchestratorv1.ApplyRequest{Incarnation: own + 1})),
+	} {
+		require.Equal(t, codes.FailedPrecondition, status.Code(err))
+		require.NotContains(t, err.Error(), fmt.Sprint(own))
+	}
+}
+
+func second[V any](_ V, err error) error { return err }

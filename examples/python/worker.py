@@ -87,7 +87,7 @@ class Worker(worker_pb2_grpc.WorkerServicer):
     def admit(self, request, context):
         """Refuses a call for another incarnation; otherwise records its term."""
         if request.incarnation != self.incarnation:
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"this is incarnation {self.incarnation}")
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, "the call is meant for another incarnation")
         if request.HasField("term"):
             self.fence = max(self.fence, (request.term.epoch, request.term.number))
 

@@ -113,8 +113,8 @@ func workerSettings(m *orchestratorv1.WorkerSettings) orchestrator.WorkerSetting
 // fence makes the worker refuse calls of earlier terms. It must come before the
 // acknowledgement with which the worker begins to accept calls.
 func (m *Member) fence(t *orchestratorv1.Term) {
-	if t != nil {
-		m.worker.Fence(orchestrator.Term{Epoch: t.GetEpoch(), Number: t.GetNumber()})
+	if term := (orchestrator.Term{Epoch: t.GetEpoch(), Number: t.GetNumber()}); term.Credible(m.worker.Seen()) {
+		m.worker.Fence(term)
 	}
 }
 

@@ -17,6 +17,12 @@
 // compares each call and each change with that term, as described for the Worker
 // service.
 //
+// A worker does not believe every term, because one made-up number would make it refuse
+// every manager. It believes a number up to 2^32, and an epoch up to 2^40 above the
+// highest that it has seen, or any if it has seen none. With another term, the answer of
+// Report is INVALID_ARGUMENT, the outcome of each change is OUTCOME_REJECTED, and the
+// worker remembers nothing of the call.
+//
 // A higher epoch in an answer means that the caller has a successor. No status means
 // that, not even ABORTED, and no outcome without such a term. A leading manager
 // stops when the latest answers of two workers, with different names, contain a
