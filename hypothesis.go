@@ -155,7 +155,7 @@ func (s *supposition[W, T]) plan(massLoss bool, holds []term.Hold) Plan[W, T] {
 	setExpected(&tasks, s.table.defs, s.o.cfg.Handoff)
 	setWeights(&tasks, s.table.defs)
 	t := &termRun[W, T]{
-		id:    Term{Epoch: s.o.cfg.Epoch, Number: s.last.plan.Stats.Term.Number + 1},
+		id:    Term{Epoch: s.o.epoch.Load(), Number: s.last.plan.Stats.Term.Number + 1},
 		fleet: s.fleet, workers: s.workers, losers: s.losers(), expect: &tasks, names: s.table.names,
 	}
 	now := term.Moment{Term: t.id.Number, Time: s.now}

@@ -105,7 +105,7 @@ type Config struct {
 // Config returns the options in force. It never blocks.
 func (o *Orchestrator[W, T]) Config() Config {
 	c := o.cfg.Config
-	c.GracePeriod, c.Every = o.grace(), time.Duration(o.tick.Load())
+	c.GracePeriod, c.Every, c.Epoch = o.grace(), time.Duration(o.tick.Load()), o.epoch.Load()
 	return c
 }
 
@@ -280,6 +280,18 @@ func WithInitialWait(d time.Duration) Option {
 // that is not [Term.Credible]: more than 2⁴⁰ above the highest that it has seen.
 func WithEpoch(e uint64) Option {
 	return set(func(c *config) { c.Epoch = e })
+}
+
+// RaiseEpoch gives the terms that begin from now on the epoch e, if it is higher than
+// theirs. It must be a valid epoch for [WithEpoch]. A leader raises its epoch when a
+// worker has seen a term of the present one that the leader has not begun: someone has
+// made it up, and the worker would refuse the leader as [ErrStale].
+func (o *Orchestrator[W, T]) RaiseEpoch(e uint64) {
+	for {
+		if known := o.epoch.Load(); e <= known || o.epoch.CompareAndSwap(known, e) {
+			return
+		}
+	}
 }
 
 // WithMaxPause bounds the pauses after failed starts and stops, and after falls ([PauseFallen]).

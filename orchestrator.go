@@ -48,6 +48,7 @@ type Orchestrator[W, T comparable] struct {
 	tasksVersion   uint64       // the version of tasks that expect was made from
 	weightsVersion uint64       // the calls of UpdateWeights that expect was made from
 
+	epoch   atomic.Uint64               // of the next term
 	tick    atomic.Int64                // the ticker of Run, as a time.Duration; 0 without Run
 	runOver atomic.Pointer[atomic.Bool] // becomes true when Run returns; nil without Run
 
@@ -71,7 +72,7 @@ func New[W, T comparable](c Communicator[W, T], opts ...Option) (*Orchestrator[W
 		return nil, err
 	}
 	applier, _ := c.(Applier[W, T])
-	return &Orchestrator[W, T]{
+	o := &Orchestrator[W, T]{
 		comm:    c,
 		applier: applier,
 		cfg:     cfg,
@@ -84,7 +85,9 @@ func New[W, T comparable](c Communicator[W, T], opts ...Option) (*Orchestrator[W
 		inflight: inflight[W, T]{
 			byName: make(map[W]*callSlot[W, T]), freed: make(chan struct{}, 1), deposed: make(chan error, 1),
 		},
-	}, nil
+	}
+	o.epoch.Store(cfg.Epoch)
+	return o, nil
 }
 
 // grace returns how long a worker may be silent before it is declared lost (T4).

@@ -52,7 +52,7 @@ func (o *Orchestrator[W, T]) runTerm(ctx context.Context, observed bool) error {
 	defer o.endTurn()
 	o.number++
 	t := &termRun[W, T]{
-		o: o, id: Term{Epoch: o.cfg.Epoch, Number: o.number}, dry: observed || o.cfg.DryRun,
+		o: o, id: Term{Epoch: o.epoch.Load(), Number: o.number}, dry: observed || o.cfg.DryRun,
 		fleet: o.fleet, expect: &o.expect, names: o.namesOf,
 	}
 	t.stats.Observed = observed

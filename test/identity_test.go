@@ -128,6 +128,24 @@ func TestT13_Epoch(t *testing.T) {
 	}
 }
 
+// The epoch rises from the next term on, and never falls. The numbers go on.
+func TestR7_RaiseEpoch(t *testing.T) {
+	inBubble(t, given{workers: 1, running: 1, opts: options{orchestrator.WithEpoch(5)}}, func(t *testing.T, f *fleet) {
+		last := f.LastPlan().Stats.Term
+		require.Equal(t, uint64(5), last.Epoch)
+		for _, c := range []struct{ raise, want uint64 }{{7, 7}, {6, 7}, {0, 7}, {8, 8}} {
+			f.RaiseEpoch(c.raise)
+			require.Equal(t, c.want, f.Config().Epoch)
+			f.term()
+			last.Epoch, last.Number = c.want, last.Number+1
+			require.Equal(t, last, f.LastPlan().Stats.Term)
+		}
+		require.NoError(t, f.AddTask("later"))
+		f.term()
+		require.Len(t, f.Running("later"), 1)
+	})
+}
+
 // Of two leaders without WithEpoch the one started last wins, and the other is deposed.
 func TestT13_TheLeaderStartedLastWins(t *testing.T) {
 	inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, old *fleet) {

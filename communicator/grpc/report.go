@@ -13,6 +13,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
@@ -104,6 +105,9 @@ func (l *link) read(ctx context.Context, request *orchestratorv1.ReportRequest, 
 	}
 	if err == nil {
 		err = reply.Check(l.worker.Incarnation)
+	}
+	if own, ok := orchestrator.TermFromContext(ctx); err == nil && ok && reply.Later > own.Number && l.settings.Overtaken != nil {
+		l.settings.Overtaken(ctx, state.WorkerID(l.worker), orchestrator.Term{Epoch: own.Epoch, Number: reply.Later})
 	}
 	return err
 }

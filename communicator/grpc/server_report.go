@@ -36,10 +36,14 @@ func (s *service) Report(ctx context.Context, r *orchestratorv1.ReportRequest) (
 	if more || from > 0 {
 		s.kept.keep(version, tasks, more)
 	}
-	return &orchestratorv1.ReportResponse{
+	response := &orchestratorv1.ReportResponse{
 		Version: &orchestratorv1.Version{Incarnation: version.Incarnation, Counter: version.Counter},
 		Tasks:   reported(page, room), More: more,
-	}, nil
+	}
+	if seen := s.worker.Seen(); r.GetTerm() != nil && seen.Epoch == r.GetTerm().GetEpoch() && seen.Number > r.GetTerm().GetNumber() {
+		response.LaterNumber = seen.Number
+	}
+	return response, nil
 }
 
 // report returns the report of which a page is requested, and the index at which the page

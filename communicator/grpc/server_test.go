@@ -350,4 +350,17 @@ func TestR7_AMadeUpNumberHarmsNothing(t *testing.T) {
 	}
 }
 
+// A report says that the worker has seen a later term of the caller's epoch.
+func TestR7_AReportNamesALaterTermOfTheSameEpoch(t *testing.T) {
+	served := newServedWorker(t)
+	s := &service{worker: served.worker, maxMessage: grpctest.Mebi}
+	served.worker.Fence(orchestrator.Term{Epoch: 6, Number: 9})
+	for called, want := range map[*orchestratorv1.Term]uint64{nil: 0, {Epoch: 6, Number: 9}: 0, {Epoch: 6, Number: 8}: 9} {
+		r, err := s.Report(local(t), &orchestratorv1.ReportRequest{Term: called, Incarnation: served.worker.Incarnation()})
+		require.NoError(t, err)
+		require.Equal(t, want, r.GetLaterNumber())
+		require.Nil(t, r.GetTerm())
+	}
+}
+
 func second[V any](_ V, err error) error { return err }

@@ -30,7 +30,7 @@ func (h managerHooks) ApplyCommunicator(s *option.Communicator) {
 	}
 	*s = option.Communicator{
 		Settings: m.settings.Settings, Dialing: m.settings.Dialing, Contents: &m.committer.committed,
-		Observe: m.observe, Believe: m.believe, Ended: m.ended, Receipts: m.committer.key,
+		Observe: m.observe, Believe: m.believe, Overtaken: m.overtaken, Ended: m.ended, Receipts: m.committer.key,
 		Restored: func(w state.WorkerID) bool { return restored[w] },
 	}
 }
@@ -128,10 +128,38 @@ func (w *witness) is(name string) bool {
 // believe reports whether a higher epoch that a worker names is confirmed by another
 // worker. If so, the manager has a successor.
 func (m *Manager) believe(w state.WorkerID, later orchestrator.Term) bool {
+	if later.Epoch <= m.epoch.Load() {
+		return false // of this manager: the call was of an earlier epoch
+	}
 	first, confirmed := m.successor.add(w.Name)
 	if first {
 		m.log.Warn("worker names a higher epoch, not called until another worker does",
 			"worker", w.Name, "incarnation", w.Incarnation, "epoch", later.Epoch, "own", m.committer.epoch)
 	}
 	return confirmed
+}
+
+// overtaken begins a new epoch, from the next term on, if a worker has seen a term of this
+// one that the manager has not begun. Someone has made that term up, and the worker would
+// refuse all writes. A worker may lie, so this happens at most once a minute.
+func (m *Manager) overtaken(ctx context.Context, w state.WorkerID, seen orchestrator.Term) {
+	if seen.Epoch != m.epoch.Load() || seen.Number <= m.orch.LastPlan().Stats.Term.Number+1 {
+		return
+	}
+	if _, ok := m.raises.Take(time.Now(), ""); !ok {
+		return
+	}
+	var epoch uint64
+	err := m.committer.commit(ctx, func(s *state.State, _ time.Time) error {
+		epoch = s.NextEpoch()
+		return nil
+	})
+	if err != nil {
+		m.log.Warn("new epoch not saved", "err", err)
+		return
+	}
+	m.epoch.Store(epoch)
+	m.orch.RaiseEpoch(epoch)
+	m.log.Warn("worker has seen a term of this epoch that was not begun, taking a new epoch",
+		"worker", w.Name, "incarnation", w.Incarnation, "seen", seen, "epoch", epoch)
 }

@@ -362,6 +362,48 @@ func TestR5_OneWorkerDeposesNoManager(t *testing.T) {
 	})
 }
 
+// If a worker has seen a term that the manager has not begun, the manager takes a new
+// epoch, in which the worker carries out its changes again. A claim that is repeated does
+// not make it take one after the other.
+func TestR7_AMadeUpTermOfItsOwnEpochHarmsNothing(t *testing.T) {
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
+		workers := n.registerWorkers("one", "two")
+		n.pass(2*time.Second, workers...)
+		began := m.LastPlan().Stats.Term.Epoch
+		made := orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: began, Number: 1 << 32})
+		for _, w := range workers {
+			_, err := w.List(made)
+			require.NoError(t, err)
+		}
+		m.put("a", "b", "c", "d")
+		n.pass(10*time.Second, workers...)
+		require.Equal(t, map[string]int{"one": 2, "two": 2}, n.spread())
+		require.Equal(t, began+1, m.LastPlan().Stats.Term.Epoch, "one new epoch for both")
+		require.Equal(t, 4, n.starts())
+		require.Empty(t, m.done)
+
+		for range 30 {
+			again := orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: m.LastPlan().Stats.Term.Epoch, Number: 1 << 32})
+			_, err := workers[0].List(again)
+			require.NoError(t, err)
+			n.pass(time.Second, workers...)
+		}
+		require.LessOrEqual(t, m.LastPlan().Stats.Term.Epoch, began+2)
+		n.pass(time.Minute, workers...)
+		m.put("e", "f")
+		n.pass(10*time.Second, workers...)
+		require.Len(t, n.where(), 6)
+		require.Equal(t, 6, n.starts())
+		epoch := m.LastPlan().Stats.Term.Epoch
+		m.close()
+		require.Contains(t, n.logs.String(), "worker has seen a term of this epoch that was not begun")
+		m = n.open(m.store)
+		n.pass(5*time.Second, workers...)
+		require.Equal(t, epoch+1, m.LastPlan().Stats.Term.Epoch, "the epoch was saved")
+		m.close()
+	})
+}
+
 func TestR5_AHigherEpochTakesTwoWorkersThatStandByIt(t *testing.T) {
 	var x witness
 	says := func(name string) string {

@@ -198,7 +198,8 @@ func (s *managerServer) logRefused(worker string, all []*orchestratorv1.Completi
 // term returns a term that has at least begun, so that the worker accepts nothing
 // from earlier managers.
 func (s *managerServer) term() *orchestratorv1.Term {
-	return &orchestratorv1.Term{Epoch: s.committer.epoch, Number: s.orch.LastPlan().Stats.Term.Number}
+	last := s.orch.LastPlan().Stats.Term
+	return &orchestratorv1.Term{Epoch: max(last.Epoch, s.committer.epoch), Number: last.Number}
 }
 
 // refuse logs why a worker's call is refused, at Warn at most once a second, and

@@ -712,7 +712,11 @@ type ReportResponse struct {
 	Term *Term `protobuf:"bytes,3,opt,name=term,proto3" json:"term,omitempty"`
 	// More tasks follow in the next page. Only then are the tasks not all; a caller that
 	// has not read the last page knows nothing of the tasks that it has not read.
-	More          bool `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
+	More bool `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
+	// The number of the highest term that the worker has seen, if that is of the call's
+	// epoch and later than the call; otherwise 0. If the manager has not begun that term,
+	// someone has made it up, and the manager takes a new epoch. A worker may omit it.
+	LaterNumber   uint64 `protobuf:"varint,5,opt,name=later_number,json=laterNumber,proto3" json:"later_number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -773,6 +777,13 @@ func (x *ReportResponse) GetMore() bool {
 		return x.More
 	}
 	return false
+}
+
+func (x *ReportResponse) GetLaterNumber() uint64 {
+	if x != nil {
+		return x.LaterNumber
+	}
+	return 0
 }
 
 // Change is a change of one task. It may be repeated without harm.
@@ -1077,12 +1088,13 @@ const file_orchestrator_v1_worker_proto_rawDesc = "" +
 	"\x04Page\x12\x14\n" +
 	"\x05bytes\x18\x01 \x01(\rR\x05bytes\x122\n" +
 	"\aversion\x18\x02 \x01(\v2\x18.orchestrator.v1.VersionR\aversion\x12\x12\n" +
-	"\x04from\x18\x03 \x01(\x04R\x04from\"\xb0\x01\n" +
+	"\x04from\x18\x03 \x01(\x04R\x04from\"\xd3\x01\n" +
 	"\x0eReportResponse\x122\n" +
 	"\aversion\x18\x01 \x01(\v2\x18.orchestrator.v1.VersionR\aversion\x12+\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x15.orchestrator.v1.TaskR\x05tasks\x12)\n" +
 	"\x04term\x18\x03 \x01(\v2\x15.orchestrator.v1.TermR\x04term\x12\x12\n" +
-	"\x04more\x18\x04 \x01(\bR\x04more\"\x9e\x01\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\x12!\n" +
+	"\flater_number\x18\x05 \x01(\x04R\vlaterNumber\"\x9e\x01\n" +
 	"\x06Change\x12#\n" +
 	"\x02op\x18\x01 \x01(\x0e2\x13.orchestrator.v1.OpR\x02op\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\fR\x04task\x12\x18\n" +

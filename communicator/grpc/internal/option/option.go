@@ -32,6 +32,9 @@ type Communicator struct {
 	// Believe reports whether this leader has a successor, because a worker says that it
 	// has seen a later term. nil: every worker is believed.
 	Believe func(w state.WorkerID, later orchestrator.Term) bool
+	// Overtaken is called when a worker says that it has seen a later term of the caller's
+	// epoch than that of the call. nil: it is not called.
+	Overtaken func(ctx context.Context, w state.WorkerID, seen orchestrator.Term)
 	// Ended is called by List, before it returns, with the tasks that a worker reports as
 	// completed or failed, if there are any. List returns its error.
 	Ended func(ctx context.Context, w state.WorkerID, tasks []wire.Task) error

@@ -59,8 +59,7 @@ func newState(r Rules, kept Records) *State {
 	for name := range kept.Members {
 		s.live[name] = &liveness{}
 	}
-	s.Epoch++
-	s.change.Epoch = s.Epoch
+	s.NextEpoch()
 	return s
 }
 
@@ -80,6 +79,13 @@ func Open(r Rules, kept *Records, now time.Time, key ReceiptKey) (s *State, chan
 		change.Key, s.Key = key, key
 	}
 	return s, change
+}
+
+// NextEpoch begins the next epoch, and returns it.
+func (s *State) NextEpoch() uint64 {
+	s.Epoch++
+	s.change.Epoch = s.Epoch
+	return s.Epoch
 }
 
 // Ready reports whether every member from before the start has been heard, or has

@@ -66,7 +66,8 @@ type ReportReply struct {
 	size  int    // of the present report, in bytes
 
 	Report
-	More bool // Report lacks the tasks of further pages
+	More  bool   // Report lacks the tasks of further pages
+	Later uint64 // number of a later term of the call's epoch; 0: the worker has seen none
 }
 
 // Check returns an error if a report is impossible.
@@ -94,7 +95,7 @@ func (r *ReportReply) Check(incarnation uint64) error {
 func (r *ReportReply) Decode(data []byte) error {
 	var version orchestratorv1.Version
 	var term orchestratorv1.Term
-	n, more := 0, false
+	n, more, later := 0, false, uint64(0)
 	merge := proto.UnmarshalOptions{Merge: true, DiscardUnknown: true}
 	err := fields(data, func(f field) error {
 		switch {
@@ -106,6 +107,8 @@ func (r *ReportReply) Decode(data []byte) error {
 			return merge.Unmarshal(f.bytes, &term)
 		case f.is(4, protowire.VarintType):
 			more = f.number != 0
+		case f.is(5, protowire.VarintType):
+			later = f.number
 		}
 		return nil
 	})
@@ -115,7 +118,7 @@ func (r *ReportReply) Decode(data []byte) error {
 	if err := r.turn(Version{version.GetIncarnation(), version.GetCounter()}, len(data), n, more); err != nil {
 		return err
 	}
-	r.Term = orchestrator.Term{Epoch: term.GetEpoch(), Number: term.GetNumber()}
+	r.Term, r.Later = orchestrator.Term{Epoch: term.GetEpoch(), Number: term.GetNumber()}, later
 	return fields(data, func(f field) error {
 		if f.is(2, protowire.BytesType) {
 			return r.decodeTask(f.bytes)

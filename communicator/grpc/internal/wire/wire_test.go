@@ -64,6 +64,7 @@ func FuzzReport(f *testing.F) {
 		require.Equal(t, Version{Incarnation: want.GetVersion().GetIncarnation(), Counter: want.GetVersion().GetCounter()}, r.Version)
 		require.Equal(t, orchestrator.Term{Epoch: want.GetTerm().GetEpoch(), Number: want.GetTerm().GetNumber()}, r.Term)
 		require.Equal(t, want.GetMore(), r.More)
+		require.Equal(t, want.GetLaterNumber(), r.Later)
 		require.Len(t, r.Tasks, len(want.GetTasks()))
 		for i, task := range want.GetTasks() {
 			reported := worker.State(task.GetState())
