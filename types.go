@@ -199,18 +199,13 @@ func (t Term) Compare(u Term) int {
 	return cmp.Or(cmp.Compare(t.Epoch, u.Epoch), cmp.Compare(t.Number, u.Number))
 }
 
-const (
-	maxEpochStep  = 1 << 40 // between two epochs that a worker sees
-	maxTermNumber = 1 << 32
-)
-
 // Credible reports whether a process that has seen the term known may believe that the
 // leader of t exists. One made-up number would otherwise make a worker refuse every
 // leader. The number of t is at most 2³², and its epoch at most 2⁴⁰ above that of known,
 // unless known is zero.
 func (t Term) Credible(known Term) bool {
-	near := known == (Term{}) || t.Epoch <= known.Epoch || t.Epoch-known.Epoch <= maxEpochStep
-	return near && t.Number <= maxTermNumber
+	near := known == (Term{}) || t.Epoch <= known.Epoch || t.Epoch-known.Epoch <= 1<<40
+	return near && t.Number <= 1<<32
 }
 
 // LogValue shows the term as a group of its epoch and its number.

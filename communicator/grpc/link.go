@@ -76,11 +76,9 @@ func (l *link) close(timeout time.Duration) {
 		l.calls.Wait()
 		close(idle)
 	}()
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
 	select {
 	case <-idle:
-	case <-timer.C:
+	case <-time.After(timeout):
 	}
 	_ = conn.Close() // an error changes nothing
 	<-idle

@@ -4,6 +4,7 @@ package grpc
 // of running tasks.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,10 +102,7 @@ func (l *link) report(ctx context.Context) (*snapshot, error) {
 func (l *link) read(ctx context.Context, request *orchestratorv1.ReportRequest, reply *wire.ReportReply) error {
 	_, err := l.call(ctx, orchestratorv1.Worker_Report_FullMethodName, request, reply)
 	if err == nil {
-		err = l.checkEpoch(ctx, reply.Term)
-	}
-	if err == nil {
-		err = reply.Check(l.worker.Incarnation)
+		err = cmp.Or(l.checkEpoch(ctx, reply.Term), reply.Check(l.worker.Incarnation))
 	}
 	if own, ok := orchestrator.TermFromContext(ctx); err == nil && ok && reply.Later > own.Number && l.settings.Overtaken != nil {
 		l.settings.Overtaken(ctx, state.WorkerID(l.worker), orchestrator.Term{Epoch: own.Epoch, Number: reply.Later})

@@ -28,17 +28,15 @@ func (s *service) Report(ctx context.Context, r *orchestratorv1.ReportRequest) (
 	if err != nil {
 		return nil, refusal(err)
 	}
-	page, room := tasks[from:], s.maxMessage/4
-	if p := r.GetPage(); p != nil {
-		page, room = firstPage(page, min(int(p.GetBytes()), s.maxMessage)), s.maxMessage
+	page := tasks[from:]
+	if r.GetPage() != nil {
+		page = firstPage(page, min(int(r.GetPage().GetBytes()), s.maxMessage))
 	}
 	more := from+uint64(len(page)) < uint64(len(tasks))
-	if more || from > 0 {
-		s.kept.keep(version, tasks, more)
-	}
+	s.kept.keep(version, tasks, more)
 	response := &orchestratorv1.ReportResponse{
 		Version: &orchestratorv1.Version{Incarnation: version.Incarnation, Counter: version.Counter},
-		Tasks:   reported(page, room), More: more,
+		Tasks:   reported(page, s.maxMessage/4), More: more,
 	}
 	if seen := s.worker.Seen(); r.GetTerm() != nil && seen.Epoch == r.GetTerm().GetEpoch() && seen.Number > r.GetTerm().GetNumber() {
 		response.LaterNumber = seen.Number
@@ -60,11 +58,11 @@ func (s *service) report(ctx context.Context, r *orchestratorv1.ReportRequest) (
 			return v, tasks, r.GetPage().GetFrom(), nil
 		}
 	}
-	known := uint64(0)
-	if r.GetKnown().GetIncarnation() == v.Incarnation {
-		known = r.GetKnown().GetCounter()
+	known := r.GetKnown()
+	if known.GetIncarnation() != v.Incarnation {
+		known = nil
 	}
-	v.Counter, tasks, err = s.worker.Report(callContext(ctx, r.GetTerm(), v.Incarnation), known)
+	v.Counter, tasks, err = s.worker.Report(callContext(ctx, r.GetTerm(), v.Incarnation), known.GetCounter())
 	return v, tasks, 0, err
 }
 

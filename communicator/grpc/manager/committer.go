@@ -270,9 +270,7 @@ func (c *committer) expire(ctx context.Context) {
 func (c *committer) pause(ctx context.Context, until time.Time) bool {
 	var due <-chan time.Time
 	if !until.IsZero() {
-		timer := time.NewTimer(time.Until(until))
-		defer timer.Stop()
-		due = timer.C
+		due = time.After(time.Until(until))
 	}
 	select {
 	case <-due:

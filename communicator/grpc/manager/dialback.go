@@ -94,12 +94,11 @@ func (d *dialback) call(ctx context.Context, w communicator.WorkerID, address st
 	case <-ctx.Done():
 		return fmt.Errorf("too many registrations under way: %w", context.Cause(ctx))
 	}
-	over := time.NewTimer(d.settings.Probing)
-	defer over.Stop()
+	over := time.After(d.settings.Probing)
 	err := d.ask(ctx, w, address, term)
 	if err != nil {
 		select {
-		case <-over.C:
+		case <-over:
 		case <-ctx.Done():
 		}
 	}

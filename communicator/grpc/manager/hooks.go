@@ -128,7 +128,7 @@ func (w *witness) is(name string) bool {
 // believe reports whether a higher epoch that a worker names is confirmed by another
 // worker. If so, the manager has a successor.
 func (m *Manager) believe(w state.WorkerID, later orchestrator.Term) bool {
-	if later.Epoch <= m.epoch.Load() {
+	if later.Epoch <= m.orch.Config().Epoch {
 		return false // of this manager: the call was of an earlier epoch
 	}
 	first, confirmed := m.successor.add(w.Name)
@@ -143,22 +143,19 @@ func (m *Manager) believe(w state.WorkerID, later orchestrator.Term) bool {
 // one that the manager has not begun. Someone has made that term up, and the worker would
 // refuse all writes. A worker may lie, so this happens at most once a minute.
 func (m *Manager) overtaken(ctx context.Context, w state.WorkerID, seen orchestrator.Term) {
-	if seen.Epoch != m.epoch.Load() || seen.Number <= m.orch.LastPlan().Stats.Term.Number+1 {
+	if seen.Epoch != m.orch.Config().Epoch || seen.Number <= m.orch.LastPlan().Stats.Term.Number+1 {
 		return
 	}
 	if _, ok := m.raises.Take(time.Now(), ""); !ok {
 		return
 	}
 	var epoch uint64
-	err := m.committer.commit(ctx, func(s *state.State, _ time.Time) error {
+	if m.committer.commit(ctx, func(s *state.State, _ time.Time) error {
 		epoch = s.NextEpoch()
 		return nil
-	})
-	if err != nil {
-		m.log.Warn("new epoch not saved", "err", err)
-		return
+	}) != nil {
+		return // the store has failed, which ends Run, or the call has ended
 	}
-	m.epoch.Store(epoch)
 	m.orch.RaiseEpoch(epoch)
 	m.log.Warn("worker has seen a term of this epoch that was not begun, taking a new epoch",
 		"worker", w.Name, "incarnation", w.Incarnation, "seen", seen, "epoch", epoch)

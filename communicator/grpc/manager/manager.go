@@ -68,8 +68,7 @@ type Manager struct {
 	workers   *communicator.Communicator
 	orch      *orchestrator.Orchestrator[communicator.WorkerID, string]
 
-	epoch     atomic.Uint64    // of the next term
-	raises    loglimit.Limiter // limits the changes of epoch
+	raises    loglimit.Limiter // limits the changes of the epoch
 	refused   refusals
 	successor witness
 	held      map[string][]communicator.WorkerID // by name: members with expired leases whose tasks are held; used by publish only
@@ -99,7 +98,6 @@ func New(store Store, opts ...Option) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new manager: %w", err)
 	}
-	m.epoch.Store(m.committer.epoch)
 	m.workers, err = communicator.NewCommunicator(managerHooks{m})
 	if err != nil {
 		return nil, fmt.Errorf("new manager: %w", err)

@@ -39,8 +39,8 @@ const (
 
 // connLimiter is a listener that limits its connections. A connection is pending until it
 // is admitted. When there are too many pending ones, the limiter closes the first that
-// has been silent for too long; when there are too many from one address, it closes the
-// one of them that has been silent for longest. It never closes an admitted connection.
+// has been silent for too long; when there are too many from one address, it closes one of
+// them that is silent. It never closes an admitted connection.
 // So a flood of connections has a bounded cost, and clients that do send data get through.
 //
 // Few handshakes compute at the same time, however many are under way. So the calls on
@@ -74,36 +74,35 @@ func newConnLimiter(l net.Listener, c *refusalLog) *connLimiter {
 	}
 }
 
-// Accept waits until one more connection may be pending, and returns it.
+// Accept waits until one more connection may be pending, and returns it. It closes those
+// of an address that has too many.
 func (l *connLimiter) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	from := sourceOf(conn.RemoteAddr())
-	for !l.makeRoomFrom(from) {
-		l.refusals.log(conn.RemoteAddr(), errors.New("too many connections from this address"))
-		_ = conn.Close() // the server does not have it
-		if conn, err = l.Listener.Accept(); err != nil {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
 			return nil, err
 		}
-		from = sourceOf(conn.RemoteAddr())
+		c := &limitedConn{Conn: conn, limiter: l, from: sourceOf(conn.RemoteAddr()), share: strangersShare(), end: time.Now().Add(handshakeTimeout)}
+		if !l.makeRoomFrom(c.from) {
+			l.refusals.log(conn.RemoteAddr(), errors.New("too many connections from this address"))
+			_ = conn.Close() // the server does not have it
+			continue
+		}
+		if err := l.makeRoom(); err != nil {
+			_ = conn.Close() // the server does not have it
+			return nil, err
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		select {
+		case <-l.closed:
+			return nil, errors.Join(net.ErrClosed, conn.Close())
+		default:
+		}
+		l.pending = append(l.pending, c)
+		c.pending = true
+		return c, nil
 	}
-	if err := l.makeRoom(); err != nil {
-		_ = conn.Close() // the server does not have it
-		return nil, err
-	}
-	c := &limitedConn{Conn: conn, limiter: l, from: from, share: strangersShare(), end: time.Now().Add(handshakeTimeout)}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case <-l.closed:
-		return nil, errors.Join(net.ErrClosed, conn.Close())
-	default:
-	}
-	l.pending = append(l.pending, c)
-	c.pending = true
-	return c, nil
 }
 
 // Close also closes pending connections, because a server that stops waits for every
@@ -132,33 +131,14 @@ func sourceOf(addr net.Addr) netip.Prefix {
 }
 
 // makeRoomFrom reports whether one more connection from an address may be pending. If
-// there are too many, it closes the one that has been silent for longest.
+// there are too many, it closes one that is silent.
 func (l *connLimiter) makeRoomFrom(from netip.Prefix) bool {
-	if !from.IsValid() {
-		return true
+	n, slow, _ := l.slowest(from)
+	full := from.IsValid() && n >= maxPerAddress
+	if full && slow != nil {
+		l.closeSilent(slow)
 	}
-	l.mu.Lock()
-	n := 0
-	var slow *limitedConn
-	var since int64
-	for _, c := range l.pending {
-		if c.from != from {
-			continue
-		}
-		n++
-		if at := c.silent.Load(); at > 0 && (slow == nil || at < since) {
-			slow, since = c, at
-		}
-	}
-	l.mu.Unlock()
-	switch {
-	case n < maxPerAddress:
-		return true
-	case slow == nil:
-		return false
-	}
-	l.closeSilent(slow)
-	return true
+	return !full || slow != nil
 }
 
 // closeSilent closes a pending connection in favour of another.
@@ -170,46 +150,42 @@ func (l *connLimiter) closeSilent(c *limitedConn) {
 // makeRoom returns when one more connection may be pending.
 func (l *connLimiter) makeRoom() error {
 	for {
-		slow, wait := l.slow()
+		n, slow, left := l.slowest(netip.Prefix{})
 		switch {
-		case slow != nil:
+		case n < maxPending:
+			return nil
+		case slow == nil:
+			left = firstSilence
+		case left <= 0:
 			l.closeSilent(slow)
 			continue
-		case wait == 0:
-			return nil
 		}
-		again := time.NewTimer(wait)
 		select {
 		case <-l.freed:
-		case <-again.C:
+		case <-time.After(min(left, firstSilence)):
 		case <-l.closed:
-			again.Stop()
 			return net.ErrClosed
 		}
-		again.Stop()
 	}
 }
 
-// slow returns nil and 0 if there is room. Otherwise it returns a pending connection
-// that has been silent for too long, or nil and how long to wait until one may have
-// been.
-func (l *connLimiter) slow() (slow *limitedConn, wait time.Duration) {
+// slowest returns the number of pending connections from an address, or of all if it is
+// the zero one. If the server waits for any of them, it also returns the one that may be
+// silent for the shortest time, and that time.
+func (l *connLimiter) slowest(from netip.Prefix) (n int, slow *limitedConn, left time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.pending) < maxPending {
-		return nil, 0
-	}
-	wait, now := firstSilence, time.Since(l.began)
+	now := time.Since(l.began)
 	for _, c := range l.pending {
-		left, waiting := c.timeLeft(now)
-		if waiting && left <= 0 {
-			return c, 0
+		if from.IsValid() && c.from != from {
+			continue
 		}
-		if waiting {
-			wait = min(wait, left)
+		n++
+		if d, waiting := c.timeLeft(now); waiting && (slow == nil || d < left) {
+			slow, left = c, d
 		}
 	}
-	return nil, wait
+	return n, slow, left
 }
 
 // admit makes a pending connection of these identities an admitted one, until its
@@ -305,15 +281,6 @@ func (c *limitedConn) timeLeft(now time.Duration) (left time.Duration, waiting b
 	return since + firstSilence - now, since > 0
 }
 
-// compute waits for a turn, which the handshake has until it reads or writes again.
-func (c *limitedConn) compute() {
-	select {
-	case c.limiter.turns <- struct{}{}:
-		c.computes.Store(true)
-	case <-c.limiter.closed:
-	}
-}
-
 // rest gives the turn back, if the connection has one.
 func (c *limitedConn) rest() {
 	if c.computes.CompareAndSwap(true, false) {
@@ -329,7 +296,8 @@ func shaken(conn net.Conn) {
 	}
 }
 
-// Read notes since when the connection keeps the server waiting, while it is pending.
+// Read notes since when the connection keeps the server waiting, while it is pending. It
+// then waits for a turn, which the handshake has until it reads or writes again.
 func (c *limitedConn) Read(b []byte) (int, error) {
 	if c.admitted.Load() {
 		return c.Conn.Read(b)
@@ -340,8 +308,12 @@ func (c *limitedConn) Read(b []byte) (int, error) {
 	c.silent.Store(0)
 	if n > 0 {
 		c.heard.Store(true)
-		if !c.shaken.Load() {
-			c.compute()
+	}
+	if n > 0 && !c.shaken.Load() {
+		select {
+		case c.limiter.turns <- struct{}{}:
+			c.computes.Store(true)
+		case <-c.limiter.closed:
 		}
 	}
 	return n, err

@@ -34,8 +34,6 @@ type budget struct {
 	at    time.Time // when spent was computed
 }
 
-func newBudget(rate float64) budget { return budget{rate: rate, most: burst * rate} }
-
 // spend takes n, even if that is more than there is. It returns what is left.
 func (b *budget) spend(n int, now time.Time) float64 {
 	b.mu.Lock()
@@ -52,13 +50,13 @@ type share struct {
 	bytes  budget // its rate is 0: no limit
 }
 
-func strangersShare() *share { return &share{frames: budget{most: strangerFrames}} }
-
-func trustedShare() *share { return &share{frames: newBudget(trustedFrames)} }
-
-func workersShare() *share {
-	return &share{frames: newBudget(workerFrames), bytes: newBudget(workerBytes)}
+func newShare(frames, bytes float64) *share {
+	return &share{frames: budget{rate: frames, most: burst * frames}, bytes: budget{rate: bytes, most: burst * bytes}}
 }
+
+func strangersShare() *share { return &share{frames: budget{most: strangerFrames}} }
+func trustedShare() *share   { return newShare(trustedFrames, 0) }
+func workersShare() *share   { return newShare(workerFrames, workerBytes) }
 
 // idle reports whether a share is as a new one.
 func (s *share) idle(now time.Time) bool {
@@ -97,42 +95,28 @@ func (m *meteredConn) Read(b []byte) (int, error) {
 		m.refusals.log(m.RemoteAddr(), errFlood)
 		return 0, errors.Join(errFlood, m.Close())
 	}
-	if rate := m.share.bytes.rate; rate > 0 {
-		if left := m.share.bytes.spend(n, now); left < 0 {
-			m.pause(time.Duration(-left / rate * float64(time.Second)))
+	if left, rate := m.share.bytes.spend(n, now), m.share.bytes.rate; left < 0 && rate > 0 {
+		select {
+		case <-time.After(time.Duration(-left / rate * float64(time.Second))):
+		case <-m.over:
 		}
 	}
 	return n, err
 }
 
-// pause returns after a time, or when the server ends.
-func (m *meteredConn) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-m.over:
-	}
-}
-
 // frames returns the number of frames that begin in b, without large DATA frames.
 func (m *meteredConn) frames(b []byte) (n int) {
 	for len(b) > 0 {
-		if m.skip > 0 {
-			passed := min(m.skip, len(b))
-			m.skip -= passed
-			b = b[passed:]
-			continue
-		}
-		got := copy(m.head[m.have:], b)
-		m.have += got
-		b = b[got:]
-		if m.have < len(m.head) {
+		passed := min(m.skip, len(b))
+		m.skip -= passed
+		got := copy(m.head[m.have:], b[passed:])
+		b = b[passed+got:]
+		if m.have += got; m.have < len(m.head) {
 			break
 		}
 		m.have = 0
 		m.skip = int(m.head[0])<<16 | int(m.head[1])<<8 | int(m.head[2])
-		if isData := m.head[3] == 0; !isData || m.skip < smallData {
+		if m.head[3] != 0 || m.skip < smallData { // 0: DATA
 			n++
 		}
 	}
