@@ -27,7 +27,7 @@ type answer struct {
 
 // write sends an answer: without a body if the client has it already, and compressed if it
 // is long and the client accepts that.
-func (h *Handler[W, T]) write(w http.ResponseWriter, r *http.Request, a answer) {
+func (h *Handler) write(w http.ResponseWriter, r *http.Request, a answer) {
 	header := w.Header()
 	if a.tag != "" {
 		header.Set("ETag", a.tag)
@@ -52,7 +52,7 @@ func (h *Handler[W, T]) write(w http.ResponseWriter, r *http.Request, a answer) 
 }
 
 // writeJSON sends a value as JSON.
-func (h *Handler[W, T]) writeJSON(w http.ResponseWriter, r *http.Request, status int, tag string, value any) {
+func (h *Handler) writeJSON(w http.ResponseWriter, r *http.Request, status int, tag string, value any) {
 	a := answer{status: status, contentType: "application/json", tag: tag}
 	if _, failed := value.(*api.Error); failed {
 		a.contentType = "application/problem+json"
@@ -94,7 +94,7 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-func (h *Handler[W, T]) compress(body []byte) []byte {
+func (h *Handler) compress(body []byte) []byte {
 	z, ok := h.gzips.Get().(*gzip.Writer)
 	if !ok {
 		z = gzip.NewWriter(nil)

@@ -26,7 +26,7 @@ func (l lists) Remove(context.Context, string, string) error { return nil }
 
 // newLarge returns a dashboard of a large fleet after one term: with its tasks where they
 // should be, or all started by the term, or after a second term in which workers are silent.
-func newLarge(tb testing.TB, workers, tasks int, started, silent bool) (h *dashboard.Handler[string, string], o *orchestrator.Orchestrator[string, string]) {
+func newLarge(tb testing.TB, workers, tasks int, started, silent bool) (h *dashboard.Handler, o *orchestrator.Orchestrator[string, string]) {
 	tb.Helper()
 	comm := make(lists, workers)
 	o, err := orchestrator.New(comm, orchestrator.WithSeed(1))
@@ -51,9 +51,9 @@ func newLarge(tb testing.TB, workers, tasks int, started, silent bool) (h *dashb
 		}
 		_ = o.NextTerm(tb.Context())
 	}
-	h, err = dashboard.New[string, string]()
+	h, err = dashboard.New()
 	require.NoError(tb, err)
-	tb.Cleanup(h.Lead(o))
+	tb.Cleanup(dashboard.Lead(h, o))
 	return h, o
 }
 
@@ -72,12 +72,12 @@ func BenchmarkRoutes(b *testing.B) {
 		for _, target := range largeRequests {
 			for _, first := range []bool{true, false} {
 				b.Run(fmt.Sprintf("%s/first=%v/%s", term, first, target), func(b *testing.B) {
-					bytes, stop := 0, h.Lead(o)
+					bytes, stop := 0, dashboard.Lead(h, o)
 					defer func() { stop() }()
 					for b.Loop() {
 						if first {
 							stop()
-							stop = h.Lead(o)
+							stop = dashboard.Lead(h, o)
 						}
 						w := serve(h, request(http.MethodGet, "/api/v1/"+target))
 						require.Equal(b, http.StatusOK, w.Code)

@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,8 +20,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator"
 	"github.com/f8949c05/orchestrator/dashboard"
 	"github.com/f8949c05/orchestrator/dashboard/api"
+	"github.com/f8949c05/orchestrator/history"
 )
 
 // TestD1_OneTerm: each answer shows one term, while terms end one after the other.
@@ -123,7 +124,7 @@ func TestD1_OneTerm(t *testing.T) {
 // TestLead_AnotherSource: the history has no later terms of the source before.
 func TestLead_AnotherSource(t *testing.T) {
 	f, other := newFleet(t, 1, 1, nil), newFleet(t, 1, 1, options{orchestrator.WithEpoch(8)})
-	defer f.dashboard.Lead(other.Orchestrator)()
+	defer dashboard.Lead(f.dashboard, other.Orchestrator)()
 	require.NoError(t, other.NextTerm(t.Context()))
 	require.NoError(t, f.NextTerm(t.Context()))
 	a := get[api.Terms](t, f.dashboard, "/api/v1/terms")
@@ -138,7 +139,7 @@ func TestD2_Size(t *testing.T) {
 		return fmt.Sprintf("%s%05d", kind, i) + strings.Repeat("<&\"\\\u2028\xff", 200)
 	}
 	comm := make(lists)
-	h, err := dashboard.New[string, string]()
+	h, err := dashboard.New()
 	require.NoError(t, err)
 	o, err := orchestrator.New(failing{comm, long("error", 0)}, orchestrator.WithSeed(1))
 	require.NoError(t, err)
@@ -147,7 +148,7 @@ func TestD2_Size(t *testing.T) {
 		require.NoError(t, o.AddWorker(long("w", i)))
 		require.NoError(t, o.AddTask(long("t", i), orchestrator.WithTaskInstances(3)))
 	}
-	t.Cleanup(h.Lead(o))
+	t.Cleanup(dashboard.Lead(h, o))
 	for range 2 {
 		_ = o.NextTerm(t.Context())
 	}
@@ -279,24 +280,17 @@ func checkNames(t *testing.T, texts ...string) {
 	last := alike{texts[0], len(texts)} // prints like the first
 	w := alike{texts[len(texts)-1], len(texts) - 1}
 	comm[w] = append(comm[w], last)
-	h, err := dashboard.New[alike, alike]()
+	h, err := dashboard.New()
 	require.NoError(t, err)
-	defer h.Lead(o)()
+	defer dashboard.Lead(h, o)()
 	_ = o.NextTerm(t.Context())
 
 	link := func(n api.Name) string {
-		return "name=" + url.QueryEscape(n.Name) + "&nth=" + strconv.Itoa(n.Nth)
+		require.NotEmpty(t, n.Name)
+		return "name=" + url.QueryEscape(n.Name)
 	}
 	counts, found := make(map[int]int), 0
 	workers := make(map[api.Name]bool)
-	shared, alike := make(map[string]int), make(map[string]int) // names that print so: as listed, and as each page says
-	requireShared := func() {
-		maps.DeleteFunc(shared, func(_ string, n int) bool { return n == 1 })
-		maps.DeleteFunc(alike, func(_ string, n int) bool { return n == 0 })
-		require.Equal(t, shared, alike)
-		clear(shared)
-		clear(alike)
-	}
 	for after := ""; ; {
 		list := get[api.Workers](t, h, "/api/v1/workers?limit=2&after="+url.QueryEscape(after))
 		for _, row := range list.Workers {
@@ -306,8 +300,6 @@ func checkNames(t *testing.T, texts ...string) {
 			detail := get[api.WorkerDetail](t, h, "/api/v1/worker?limit=1000&"+link(row.Name))
 			require.Equal(t, row, detail.Worker)
 			require.Len(t, detail.Running, row.Tasks)
-			shared[row.Name.Name]++
-			alike[row.Name.Name] = detail.Alike
 			for _, task := range detail.Running {
 				get[api.TaskDetail](t, h, "/api/v1/task?"+link(task.Name))
 			}
@@ -317,7 +309,6 @@ func checkNames(t *testing.T, texts ...string) {
 		}
 	}
 	require.Equal(t, len(texts), found)
-	requireShared()
 	tasks := make(map[api.Name]bool)
 	for after := ""; ; {
 		list := get[api.Tasks](t, h, "/api/v1/tasks?limit=2&after="+url.QueryEscape(after))
@@ -326,15 +317,12 @@ func checkNames(t *testing.T, texts ...string) {
 			tasks[row.Name] = true
 			detail := get[api.TaskDetail](t, h, "/api/v1/task?"+link(row.Name))
 			require.Equal(t, row, detail.Task)
-			shared[row.Name.Name]++
-			alike[row.Name.Name] = detail.Alike
 			counts[row.Instances]++
 		}
 		if after = list.After; after == "" {
 			break
 		}
 	}
-	requireShared()
 	want := map[int]int{0: 1}
 	for i := range texts {
 		want[i+1]++
@@ -342,56 +330,97 @@ func checkNames(t *testing.T, texts ...string) {
 	require.Equal(t, want, maps.Clone(counts))
 }
 
-// TestD10_NamesWithPlaces: each parameter takes a name with its place, unless a name is that
-// text. What-if and drain, which have no parameter for the place or may lack it, refuse a text
-// that may mean several workers.
-func TestD10_NamesWithPlaces(t *testing.T) {
+// TestD10_NamesThatPrintAlike: names that print alike, as strings or by their method String, have
+// different texts in pages, what-if, drains and the history. They are the same for every leader.
+func TestD10_NamesThatPrintAlike(t *testing.T) {
 	o, err := orchestrator.New(make(fixed))
 	require.NoError(t, err)
-	for i, text := range []string{"x", "x", "x#3", "x", ""} {
-		require.NoError(t, o.AddWorker(alike{text, i}))
-		require.NoError(t, o.AddTask(alike{text, i}))
+	for i := range 3 {
+		require.NoError(t, o.AddWorker(alike{"x", i}))
+		require.NoError(t, o.AddTask(alike{"x", i}))
 	}
 	var drained []int
 	drain := func(_ context.Context, worker alike) error { drained = append(drained, worker.id); return nil }
-	h, err := dashboard.New[alike, alike](dashboard.WithDrain(drain, drain))
+	h, err := dashboard.New(dashboard.WithDrain(drain, drain))
 	require.NoError(t, err)
-	defer h.Lead(o)()
+	defer dashboard.Lead(h, o)()
 	require.NoError(t, o.NextTerm(t.Context()))
-	several := map[string]string{
-		"x":   "3 workers are called \u201cx\u201d: the first is \u201cx#1\u201d.",
-		"x#3": "A worker is called \u201cx#3\u201d, which also means one of 3 that are called \u201cx\u201d: the former is \u201cx#3#1\u201d.",
+	for i := range 3 {
+		text := fmt.Sprintf(`dashboard_test.alike{text:"x", id:%d}`, i)
+		name := url.QueryEscape(text)
+		worker := get[api.WorkerDetail](t, h, "/api/v1/worker?name="+name)
+		require.Equal(t, text, worker.Changes[0].Change.To)
+		require.Len(t, worker.Load, 1)
+		task := get[api.TaskDetail](t, h, "/api/v1/task?name="+name)
+		require.Equal(t, text, task.Changes[0].Change.Task)
+		require.Equal(t, []int{1, 1}, []int{worker.ChangesTotal, task.ChangesTotal})
+		plan := get[api.WhatIf](t, h, "/api/v1/what-if?drain="+name).Plan
+		require.Equal(t, text, plan.Workers[slices.IndexFunc(plan.Workers, func(w orchestrator.WorkerPlan[string]) bool { return w.Draining })].Name)
+		require.Equal(t, http.StatusOK, serve(h, request(http.MethodPost, "/api/v1/drain?worker="+name)).Code)
 	}
-	for text, want := range map[string]api.Name{
-		"x": {Name: "x"}, "x#1": {Name: "x"}, "x#2": {Name: "x", Nth: 2}, "x#3": {Name: "x#3"}, "x#3#1": {Name: "x#3"}, "#1": {},
-	} {
-		require.Equal(t, want, get[api.WorkerDetail](t, h, "/api/v1/worker?name="+url.QueryEscape(text)).Name)
-		require.Equal(t, want, get[api.TaskDetail](t, h, "/api/v1/task?name="+url.QueryEscape(text)).Name)
-		for _, r := range []*http.Request{
-			request(http.MethodGet, "/api/v1/what-if?drain="+url.QueryEscape(text)),
-			request(http.MethodPost, "/api/v1/drain?worker="+url.QueryEscape(text)),
-		} {
-			if detail, ok := several[text]; ok {
-				require.Equal(t, detail, refused(t, h, r).Detail)
-			} else {
-				require.Equal(t, http.StatusOK, serve(h, r).Code)
-			}
-		}
+	require.Equal(t, []int{0, 1, 2}, drained)
+	require.Contains(t, refused(t, h, request(http.MethodGet, "/api/v1/what-if?add=y")).Detail, "no text of a dashboard_test.alike, which has no method UnmarshalText")
+	for _, route := range []string{"worker?name=x", "task?name=x", "what-if?drain=x"} {
+		require.Equal(t, api.TypeUnknownName, refused(t, h, request(http.MethodGet, "/api/v1/"+route)).Type)
 	}
-	add := refused(t, h, request(http.MethodGet, "/api/v1/what-if?add=y"))
-	require.Contains(t, add.Detail, "no text of a dashboard_test.alike, which has no method UnmarshalText")
-	slices.Sort(drained)
-	require.Equal(t, []int{0, 1, 2, 4}, drained)
-	drained = nil
-	for _, place := range []string{"x&nth=1", "x&nth=3", "x%233&nth=1"} {
-		require.Equal(t, http.StatusOK, serve(h, request(http.MethodPost, "/api/v1/drain?worker="+place)).Code)
+}
+
+// twin is a worker that has the text of the other incarnations of its name.
+type twin struct {
+	name        string
+	incarnation int
+}
+
+func (n twin) MarshalText() ([]byte, error) { return []byte(n.name), nil }
+
+// TestD10_Twins: of workers with the same text, a drain reaches the one that was meant.
+func TestD10_Twins(t *testing.T) {
+	o, err := orchestrator.New(&communicator.Func[twin, string]{
+		ListFunc: func(_ context.Context, w twin) ([]string, error) { return make([]string, 0, w.incarnation), nil },
+	})
+	require.NoError(t, err)
+	for i, name := range []string{"w1", "w1", "w1#2", "w1"} {
+		require.NoError(t, o.AddWorker(twin{name, i}))
 	}
-	require.Equal(t, []int{0, 3, 2}, drained)
-	require.Contains(t, serve(h, request(http.MethodGet, "/worker?name=")).Body.String(), `href="what-if?drain=%231"`)
-	for _, text := range []string{"x#4", "x#0", "x#-1", "x#x", "#2", "x#2#2"} {
-		for _, route := range []string{"worker?name=", "task?name=", "what-if?drain="} {
-			require.Equal(t, api.TypeUnknownName, refused(t, h, request(http.MethodGet, "/api/v1/"+route+url.QueryEscape(text))).Type)
-		}
+	var drained []int
+	drain := func(_ context.Context, worker twin) error { drained = append(drained, worker.incarnation); return nil }
+	h, err := dashboard.New(dashboard.WithDrain(drain, drain))
+	require.NoError(t, err)
+	defer dashboard.Lead(h, o)()
+	require.NoError(t, o.NextTerm(t.Context()))
+	for _, text := range []string{"w1", "w1#2", "w1#2#2", "w1#3"} {
+		name := url.QueryEscape(text)
+		require.Equal(t, text, get[api.WorkerDetail](t, h, "/api/v1/worker?name="+name).Name.Name)
+		require.Equal(t, http.StatusOK, serve(h, request(http.MethodPost, "/api/v1/drain?worker="+name)).Code)
+	}
+	require.Equal(t, []int{0, 1, 2, 3}, drained)
+}
+
+// TestD10_Strings: a string whose text is another one is not confused with that, and a parameter may
+// be the string or its text.
+func TestD10_Strings(t *testing.T) {
+	f := newFleet(t, 0, 0, nil)
+	names := []string{"", `""`, "a\n", `a\u000a`, `"a\n"`, strings.Repeat("x", 600), strings.Repeat("x", 601), strings.Repeat("x", 509) + "…"}
+	f.Start(names...)
+	for _, name := range names {
+		require.NoError(t, f.AddWorker(name))
+		require.NoError(t, f.AddTask(name))
+	}
+	f.terms(1)
+	workers, tasks := make(map[string]bool), make(map[string]bool)
+	for _, row := range get[api.Workers](t, f.dashboard, "/api/v1/workers").Workers {
+		detail := get[api.WorkerDetail](t, f.dashboard, "/api/v1/worker?name="+url.QueryEscape(row.Name.Name))
+		require.Equal(t, []int{1, 1}, []int{detail.ChangesTotal, detail.Tasks})
+		workers[row.Name.Name] = true
+		tasks[detail.Running[0].Name.Name] = true
+		why := get[api.TaskDetail](t, f.dashboard, "/api/v1/task?name="+url.QueryEscape(detail.Running[0].Name.Name))
+		require.Equal(t, row.Name, why.Workers[0])
+		require.Equal(t, orchestrator.ReasonMissing, why.Reasons[0].Reason)
+	}
+	require.Len(t, workers, len(names))
+	require.Len(t, tasks, len(names))
+	for name, text := range map[string]string{"": `""`, "a\n": `"a\n"`, names[5]: history.NameText(names[5])} {
+		require.Equal(t, text, get[api.WorkerDetail](t, f.dashboard, "/api/v1/worker?name="+url.QueryEscape(name)).Name.Name)
 	}
 }
 
@@ -485,7 +514,7 @@ func TestD17_WhatIf(t *testing.T) {
 		}
 
 		b := &blocking{f.Orchestrator, make(chan struct{}), make(chan struct{})}
-		f.dashboard.Lead(b)
+		dashboard.Lead(f.dashboard, b)
 		done := make(chan int)
 		go func() { done <- serve(f.dashboard, request(http.MethodGet, "/api/v1/what-if?drain=w1")).Code }()
 		<-b.begun
@@ -520,7 +549,7 @@ func TestD2_PagesSharePlans(t *testing.T) {
 		f := newFleet(t, 3, 9, nil)
 		f.terms(1)
 		p := &planning{Source: f.Orchestrator}
-		f.dashboard.Lead(p)
+		dashboard.Lead(f.dashboard, p)
 		const page, nine, ten = "/what-if?drain=w1", "each open worker would have 4 to 5 tasks.", "each open worker would have 5 tasks."
 		var tabs sync.WaitGroup
 		for range 20 {
@@ -554,7 +583,7 @@ func TestD2_PagesSharePlans(t *testing.T) {
 func TestD20_NotLeading(t *testing.T) {
 	f := newFleet(t, 1, 1, nil, dashboard.WithLeader(func() string { return "https://other:8080/x/" }))
 	require.NoError(t, f.NextTerm(t.Context()))
-	stop := f.dashboard.Lead(f.Orchestrator)
+	stop := dashboard.Lead(f.dashboard, f.Orchestrator)
 	f.status()
 	stop()
 	for name := range f.dashboard.Routes() {
@@ -562,7 +591,7 @@ func TestD20_NotLeading(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, err.Status)
 		require.Equal(t, "https://other:8080/x/", err.Leader)
 	}
-	again := f.dashboard.Lead(f.Orchestrator)
+	again := dashboard.Lead(f.dashboard, f.Orchestrator)
 	stop() // of an earlier time
 	f.status()
 	again()

@@ -2,10 +2,10 @@
 // pages for a browser, and as a JSON API, which the command orchctl uses. It is a plain
 // [http.Handler] without other dependencies, and its links work beneath any path:
 //
-//	h, err := dashboard.New[string, string](dashboard.WithToken(token))
+//	h, err := dashboard.New(dashboard.WithToken(token))
 //	...
 //	mux.Handle("/fleet/", http.StripPrefix("/fleet", h))
-//	stop := h.Lead(o) // when this process leads
+//	stop := dashboard.Lead(h, o) // when this process leads
 //	defer stop()
 //
 // A process that does not lead, or was deposed, answers with status 503 and the address of the
@@ -19,11 +19,11 @@
 // not. A what-if page shows what the next term would do if workers drained, were lost, fell
 // silent or joined.
 //
-// Names of any type become text: a string as it is, a name with the method MarshalText by that,
-// and another one as fmt.Sprint prints it. Characters that are not printable are escaped, such
-// as \u202e, and text of more than 512 bytes is cut. Names with the same text are counted, so
-// that each can still be found. A what-if can add workers whose names are strings, have the
-// method UnmarshalText, or are read by fmt.Sscan.
+// Names of any type become text, see [history.NameText]: a string or an integer as it is, a name
+// with the method MarshalText by that, and any other name as the verb %#v prints it. A text that is
+// empty or has other than printable characters is in quotes, such as "a\n". So names that print alike
+// are told apart. A what-if can add workers whose names are strings, have the method UnmarshalText, or
+// are read by fmt.Sscan.
 //
 // The API is at api/v1/, its types are in package [api], and its OpenAPI document is at
 // api/v1/openapi.json. Answers have an entity tag that changes when a term ends, so a client

@@ -23,11 +23,11 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	h, err := dashboard.New[string, string]()
+	h, err := dashboard.New()
 	if err != nil {
 		panic(err)
 	}
-	defer h.Lead(o)()
+	defer dashboard.Lead(h, o)()
 	server := httptest.NewServer(h) // on a loopback address, so no token is needed
 	defer server.Close()
 

@@ -15,45 +15,28 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
-	"github.com/f8949c05/orchestrator/history"
 )
-
-// Source is the orchestrator of the process that leads. [orchestrator.Orchestrator] and the
-// managers that contain one implement it, and so does a replica, whether it leads or not. While a
-// Source with a method Ready() error, as a replica has, returns an error, the handler shows that
-// in place of a term.
-type Source[W, T comparable] interface {
-	Last() *orchestrator.Snapshot[W, T]
-	OnTerm(f func(*orchestrator.Snapshot[W, T])) (stop func())
-	Plan(h orchestrator.Hypothesis[W, T]) (orchestrator.Plan[W, T], error)
-	Progress() orchestrator.Progress[W]
-	Config() orchestrator.Config
-}
 
 // Handler serves the pages and the API. Its links are relative, so that it works beneath any
 // path with [http.StripPrefix]. Its methods are safe for concurrent use.
-type Handler[W, T comparable] struct {
+type Handler struct {
 	options
-	drain      func(context.Context, W) error // nil: read-only
-	undrain    func(context.Context, W) error
-	taskStates func(W) []TaskState[T] // nil: not known
-
 	crossOrigin *http.CrossOriginProtection
 	endpoints   map[string]endpoint
 	templates   map[string]*template.Template // of the pages
 	gzips       sync.Pool
 	planning    chan struct{} // holds a token while a what-if plan is computed
 
-	leading  sync.Mutex  // guards recorded
-	recorded *lead[W, T] // whose terms the history gets; nil: none
+	leading  sync.Mutex // guards recorded
+	recorded *lead      // whose terms the history gets; nil: none
 
-	lead atomic.Pointer[lead[W, T]]     // nil: this process does not lead
-	last atomic.Pointer[termView[W, T]] // that of the last request
+	lead atomic.Pointer[lead]     // nil: this process does not lead
+	last atomic.Pointer[termView] // that of the last request
 }
 
 // lead is a time in which this process leads.
-type lead[W, T comparable] struct {
-	Source[W, T]
+type lead struct {
+	leader
 
 	stopRecord func() // set by Lead, and called with leading held
 }
@@ -61,93 +44,60 @@ type lead[W, T comparable] struct {
 // endpoint is what a path serves, by method. HEAD is served as GET.
 type endpoint map[string]http.HandlerFunc
 
-// New returns a handler for names of types W and T. It answers that this process does not
-// lead until Lead is called. The error joins all problems with the options.
-func New[W, T comparable](opts ...Option) (*Handler[W, T], error) {
-	h := &Handler[W, T]{crossOrigin: http.NewCrossOriginProtection(), endpoints: make(map[string]endpoint), planning: make(chan struct{}, 1)}
-	var errs [4]error
-	h.options, errs[0] = newOptions(opts)
-	h.drain, errs[1] = typed[func(context.Context, W) error]("WithDrain", h.options.drain)
-	h.undrain, errs[2] = typed[func(context.Context, W) error]("WithDrain", h.options.undrain)
-	h.taskStates, errs[3] = typed[func(W) []TaskState[T]]("WithTaskStates", h.options.taskStates)
-	if err := errors.Join(errs[:]...); err != nil {
+// New returns a handler. It answers that this process does not lead until [Lead] is called. The error joins all problems with the options.
+func New(opts ...Option) (*Handler, error) {
+	h := &Handler{crossOrigin: http.NewCrossOriginProtection(), endpoints: make(map[string]endpoint), planning: make(chan struct{}, 1)}
+	var err error
+	if h.options, err = newOptions(opts); err != nil {
 		return nil, err
 	}
 	h.apiRoutes()
-	if err := h.pageRoutes(); err != nil {
+	if err = h.pageRoutes(); err != nil {
 		return nil, err
 	}
 	return h, nil
 }
 
 // handle adds an endpoint. The path begins with a slash.
-func (h *Handler[W, T]) handle(method, path string, f http.HandlerFunc) {
+func (h *Handler) handle(method, path string, f http.HandlerFunc) {
 	if h.endpoints[path] == nil {
 		h.endpoints[path] = make(endpoint)
 	}
 	h.endpoints[path][method] = f
 }
 
-// Lead makes the handler show the terms of source, because this process leads, and records
-// them in the history. A later call replaces the source, also in the history. After stop, the
-// handler answers that this process does not lead, unless Lead was called again. So it does
-// after a term that was deposed. A second call of stop does nothing.
-func (h *Handler[W, T]) Lead(source Source[W, T]) (stop func()) {
-	h.leading.Lock()
-	defer h.leading.Unlock()
-	if h.recorded != nil {
-		h.recorded.stopRecord()
-	}
-	l := &lead[W, T]{Source: source}
-	h.recorded = l
-	h.lead.Store(l) // before the history has its terms
-	l.stopRecord = history.Record(h.history, source)
-	return func() {
-		h.leading.Lock()
-		defer h.leading.Unlock()
-		l.stopRecord()
-		if h.recorded == l {
-			h.recorded = nil
-		}
-		h.lead.CompareAndSwap(l, nil)
-		h.last.Store(nil) // it refers to a snapshot
-	}
-}
-
 // view returns the view of the last term. All figures of an answer come from one view. The
 // error says that this process does not lead.
-func (h *Handler[W, T]) view() (*view[W, T], *api.Error) {
+func (h *Handler) view() (*view, *api.Error) {
 	for {
 		l := h.lead.Load()
 		if l == nil {
 			return nil, h.notLeading("This process does not lead.")
 		}
-		if r, ok := l.Source.(interface{ Ready() error }); ok {
-			if unready := r.Ready(); unready != nil {
-				err := h.notLeading(errText(unready))
-				err.Title = "This process knows nothing of the workers"
-				return nil, err
-			}
+		if unready := l.Ready(); unready != nil {
+			err := h.notLeading(errText(unready))
+			err.Title = "This process knows nothing of the workers"
+			return nil, err
 		}
 		past := h.history.View() // before the snapshot, so that it has no later term
 		snapshot := l.Last()
-		if snapshot != nil && errors.Is(snapshot.Plan().Stats.Err, orchestrator.ErrDeposed) {
-			return nil, h.notLeading("This process was deposed: another leader has taken over.")
-		}
 		v := h.last.Load()
 		if v == nil || v.lead != l || v.snapshot != snapshot {
 			v = newView(h, l, snapshot)
 			h.last.Store(v) // an older one may replace a newer one: it costs time only
 		}
+		if errors.Is(v.stats.Err, orchestrator.ErrDeposed) {
+			return nil, h.notLeading("This process was deposed: another leader has taken over.")
+		}
 		if h.lead.Load() == l {
-			return &view[W, T]{termView: v, past: past}, nil
+			return &view{termView: v, past: past}, nil
 		}
 		h.last.CompareAndSwap(v, nil) // past may have terms of the next leadership
 	}
 }
 
 // notLeading returns the error of a process that does not lead.
-func (h *Handler[W, T]) notLeading(detail string) *api.Error {
+func (h *Handler) notLeading(detail string) *api.Error {
 	err := problem(http.StatusServiceUnavailable, detail)
 	err.Type, err.Title = api.TypeNotLeading, "This process does not lead"
 	if h.leader != nil {
@@ -161,7 +111,7 @@ const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // ServeHTTP serves the pages at / and the API at /api/v1/.
-func (h *Handler[W, T]) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Content-Security-Policy", contentSecurityPolicy)
 	header.Set("X-Content-Type-Options", "nosniff")
@@ -211,7 +161,7 @@ func noTerm() *api.Error {
 }
 
 // fail answers with an error: the API with JSON, the pages with a page.
-func (h *Handler[W, T]) fail(w http.ResponseWriter, r *http.Request, err *api.Error) {
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err *api.Error) {
 	if strings.HasPrefix(r.URL.Path, apiPrefix) {
 		h.writeJSON(w, r, err.Status, "", err)
 		return
@@ -219,6 +169,6 @@ func (h *Handler[W, T]) fail(w http.ResponseWriter, r *http.Request, err *api.Er
 	h.errorPage(w, r, err)
 }
 
-func (h *Handler[W, T]) log(r *http.Request, level slog.Level, text string, args ...any) {
+func (h *Handler) log(r *http.Request, level slog.Level, text string, args ...any) {
 	h.logger.Log(r.Context(), level, text, args...)
 }

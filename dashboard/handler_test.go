@@ -125,14 +125,14 @@ func TestDrain(t *testing.T) {
 	require.False(t, get[api.Settings](t, f.dashboard, "/api/v1/settings").Writable)
 
 	var logged bytes.Buffer
-	h, err := dashboard.New[string, string](
+	h, err := dashboard.New(
 		dashboard.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))),
 		dashboard.WithDrain(
 			func(_ context.Context, worker string) error { return f.DrainWorker(worker) },
 			func(context.Context, string) error { return errors.New("the registry is away") },
 		))
 	require.NoError(t, err)
-	h.Lead(f.Orchestrator)
+	dashboard.Lead(h, f.Orchestrator)
 	require.True(t, get[api.Settings](t, h, "/api/v1/settings").Writable)
 	w := serve(h, post)
 	require.JSONEq(t, `{"worker":{"name":"w1"},"draining":true}`, w.Body.String())
@@ -189,7 +189,7 @@ func TestServeHTTP(t *testing.T) {
 		"/api/v1/nothing":                http.StatusNotFound,
 		"/api/v2/status":                 http.StatusNotFound,
 		"/api/v1/worker?name=x":          http.StatusNotFound,
-		"/api/v1/worker?name=w1&nth=2":   http.StatusNotFound,
+		"/api/v1/worker?name=w1%232":     http.StatusNotFound,
 		"/api/v1/task":                   http.StatusNotFound,
 		"/api/v1/term?number=99":         http.StatusNotFound,
 		"/api/v1/workers?state=x":        http.StatusBadRequest,
@@ -313,7 +313,7 @@ func (u *unready) Ready() (err error) {
 func TestSourceThatIsNotReady(t *testing.T) {
 	f := newFleet(t, 1, 1, nil)
 	require.NoError(t, f.NextTerm(t.Context()))
-	defer f.dashboard.Lead(&unready{f.Orchestrator, []error{errors.New("r1: no lease: \n refused")}})()
+	defer dashboard.Lead(f.dashboard, &unready{f.Orchestrator, []error{errors.New("r1: no lease: \n refused")}})()
 	err := refused(t, f.dashboard, request(http.MethodGet, "/api/v1/status"))
 	require.Equal(t, http.StatusServiceUnavailable, err.Status)
 	require.Equal(t, api.TypeNotLeading, err.Type)
@@ -407,20 +407,30 @@ func TestUnixSocket(t *testing.T) {
 
 // TestNew_Errors: the error names each option that is not valid.
 func TestNew_Errors(t *testing.T) {
-	none := func(context.Context, string) error { return nil }
-	_, err := dashboard.New[string, int](
+	_, err := dashboard.New(
 		nil, dashboard.WithToken(), dashboard.WithToken("short"), dashboard.WithAuthorize(nil), dashboard.WithLeader(nil),
 		dashboard.WithDrain[string](nil, nil), dashboard.WithHistory(nil),
 		dashboard.WithTaskStates[string, int](nil),
 	)
 	require.ErrorIs(t, err, orchestrator.ErrInvalid)
 	require.Len(t, strings.Split(err.Error(), "\n"), 8)
-	_, err = dashboard.New[int, string](
-		dashboard.WithDrain(none, none), dashboard.WithToken(token),
+	_, err = dashboard.New(
+		dashboard.WithToken(token),
 		dashboard.WithAuthorize(func(*http.Request) dashboard.Access { return dashboard.ReadAccess }),
 	)
 	require.ErrorIs(t, err, orchestrator.ErrInvalid)
-	for _, name := range []string{"WithDrain", "WithToken"} {
-		require.ErrorContains(t, err, name)
+	require.ErrorContains(t, err, "WithAuthorize and WithToken")
+}
+
+// TestLead_OtherTypes: no answer hides that an option takes names of other types.
+func TestLead_OtherTypes(t *testing.T) {
+	none := func(context.Context, int) error { return nil }
+	for want, opt := range map[string]dashboard.Option{
+		"WithDrain got a func(context.Context, int) error":                  dashboard.WithDrain(none, none),
+		"WithTaskStates got a func(string) []dashboard.TaskState[int]: for": dashboard.WithTaskStates(func(string) []dashboard.TaskState[int] { return nil }),
+	} {
+		f := newFleet(t, 1, 1, nil, opt)
+		require.NoError(t, f.NextTerm(t.Context()))
+		require.Contains(t, refused(t, f.dashboard, request(http.MethodGet, "/api/v1/worker?name=w1")).Detail, want)
 	}
 }

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fleet struct {
 	*memory.Cluster[string, string]
 	*orchestrator.Orchestrator[string, string]
-	dashboard *dashboard.Handler[string, string]
+	dashboard *dashboard.Handler
 	t         *testing.T
 }
 
@@ -51,9 +51,9 @@ func newFleet(t *testing.T, workers, tasks int, opts options, shown ...dashboard
 	for i := range tasks {
 		require.NoError(t, f.AddTask(fmt.Sprintf("t%d", i+1)))
 	}
-	f.dashboard, err = dashboard.New[string, string](shown...)
+	f.dashboard, err = dashboard.New(shown...)
 	require.NoError(t, err)
-	t.Cleanup(f.dashboard.Lead(f.Orchestrator))
+	t.Cleanup(dashboard.Lead(f.dashboard, f.Orchestrator))
 	return f
 }
 

@@ -84,7 +84,7 @@ type openAPI struct {
 
 func newOpenAPI(t *testing.T) openAPI {
 	t.Helper()
-	h, err := dashboard.New[string, string]()
+	h, err := dashboard.New()
 	require.NoError(t, err)
 	w := serve(h, request(http.MethodGet, "/api/v1/openapi.json"))
 	require.Equal(t, http.StatusOK, w.Code)
@@ -110,9 +110,9 @@ func (o openAPI) at(from any, keys ...string) map[string]any {
 
 // TestOpenAPI_Routes: the document has the routes and parameters of the handler.
 func TestOpenAPI_Routes(t *testing.T) {
-	h, err := dashboard.New[string, string]()
+	h, err := dashboard.New()
 	require.NoError(t, err)
-	want := map[string][]string{"post /drain": {"nth", "worker"}, "delete /drain": {"nth", "worker"}}
+	want := map[string][]string{"post /drain": {"worker"}, "delete /drain": {"worker"}}
 	for name, params := range h.Routes() {
 		want["get /"+name] = slices.Sorted(slices.Values(params))
 	}

@@ -24,8 +24,7 @@ type option func(*options) error
 
 func (f option) apply(o *options) error { return f(o) }
 
-// options is what the options set. Functions whose types depend on those of the names are
-// kept as any, so that most options need no type parameters; New checks their types.
+// options is what the options set. Lead checks the types of functions of names.
 type options struct {
 	title      string
 	logger     *slog.Logger
@@ -33,9 +32,9 @@ type options struct {
 	leader     func() string
 	tokens     [][sha256.Size]byte
 	authorize  func(*http.Request) Access
-	drain      any // func(context.Context, W) error
+	drain      any // func(context.Context, W) error; nil: read-only
 	undrain    any // the same
-	taskStates any // func(W) []TaskState[T]
+	taskStates any // func(W) []TaskState[T]; nil: not known
 }
 
 // set returns an option that applies f. It is an error if given, the option's argument, is
@@ -70,7 +69,7 @@ func WithLogger(l *slog.Logger) Option {
 	return set("WithLogger", l, func(o *options) { o.logger = l })
 }
 
-// WithHistory sets where [Handler.Lead] records the terms, such as a ring with a file. The
+// WithHistory sets where [Lead] records the terms, such as a ring with a file. The
 // caller closes it. The default is a ring in memory with the defaults of [history.New].
 func WithHistory(r *history.Ring) Option {
 	return set("WithHistory", r, func(o *options) { o.history = r })
@@ -127,7 +126,7 @@ func WithAuthorize(f func(*http.Request) Access) Option {
 // registry or the manager, if there is one: an orchestrator forgets drains with its leader.
 // They must be safe for concurrent use and return an error that wraps
 // [orchestrator.ErrUnknownWorker] for a worker that is not known. By default a dashboard
-// changes nothing.
+// changes nothing. W must be the type of the workers' names.
 func WithDrain[W comparable](drain, undrain func(ctx context.Context, worker W) error) Option {
 	return option(func(o *options) error {
 		if drain == nil || undrain == nil {
@@ -166,7 +165,7 @@ func (s *TaskState[T]) fails() bool {
 
 // WithTaskStates sets a function that returns what a worker says of its tasks. It must be
 // safe for concurrent use and return within milliseconds. By default the states are not
-// known.
+// known. W and T must be the types of the workers' and the tasks' names.
 func WithTaskStates[W, T comparable](f func(worker W) []TaskState[T]) Option {
 	return set("WithTaskStates", f, func(o *options) { o.taskStates = f })
 }
@@ -191,14 +190,4 @@ func newOptions(opts []Option) (options, error) {
 		errs = append(errs, err)
 	}
 	return o, errors.Join(errs...)
-}
-
-// typed returns an option's function; nil if it was not given. The error says that its types
-// are not those of the handler's names.
-func typed[F any](name string, given any) (f F, err error) {
-	f, ok := given.(F)
-	if given != nil && !ok {
-		err = invalid("%s: is %T: must be %T", name, given, f)
-	}
-	return f, err
 }

@@ -122,17 +122,17 @@ func newTemplates() (map[string]*template.Template, error) {
 }
 
 // pageRoute is a page that shows a term.
-type pageRoute[W, T comparable] struct {
+type pageRoute struct {
 	path   string // without the first slash
 	params []string
 	rows   int // the most rows of a list
 	// show sets the content of the frame.
-	show func(*view[W, T], *query, *frame) *api.Error
+	show func(*view, *query, *frame) *api.Error
 }
 
 // showing returns a function that shows an answer of the API.
-func showing[W, T comparable, A any](get func(*view[W, T], *query) (A, *api.Error)) func(*view[W, T], *query, *frame) *api.Error {
-	return func(v *view[W, T], q *query, f *frame) *api.Error {
+func showing[A any](get func(*view, *query) (A, *api.Error)) func(*view, *query, *frame) *api.Error {
+	return func(v *view, q *query, f *frame) *api.Error {
 		a, err := get(v, q)
 		f.Content = &a
 		return err
@@ -141,25 +141,25 @@ func showing[W, T comparable, A any](get func(*view[W, T], *query) (A, *api.Erro
 
 // pages returns the pages. The name of the template of each is its path,
 // and that of the first is overview.
-func (h *Handler[W, T]) pages() []pageRoute[W, T] {
-	return []pageRoute[W, T]{
-		{path: "", show: func(v *view[W, T], _ *query, f *frame) *api.Error {
+func (h *Handler) pages() []pageRoute {
+	return []pageRoute{
+		{path: "", show: func(v *view, _ *query, f *frame) *api.Error {
 			content := &overview{Status: v.status(), Fleet: v.workers().rows, Terms: v.lastTerms()}
 			content.cut()
 			f.Content = content
 			return nil
 		}},
-		{path: "workers", params: []string{"q", "state", "sort", "after", "asked"}, rows: 200, show: showing((*view[W, T]).workerList)},
-		{path: "worker", params: []string{"name", "nth", "after", "asked"}, rows: 200, show: showing((*view[W, T]).worker)},
-		{path: "tasks", params: []string{"q", "waiting", "after"}, rows: 50, show: showing((*view[W, T]).taskList)},
-		{path: "task", params: []string{"name", "nth", "after"}, rows: 200, show: showing((*view[W, T]).task)},
-		{path: "terms", params: []string{"after"}, rows: 50, show: func(v *view[W, T], q *query, f *frame) *api.Error {
+		{path: "workers", params: []string{"q", "state", "sort", "after", "asked"}, rows: 200, show: showing((*view).workerList)},
+		{path: "worker", params: []string{"name", "after", "asked"}, rows: 200, show: showing((*view).worker)},
+		{path: "tasks", params: []string{"q", "waiting", "after"}, rows: 50, show: showing((*view).taskList)},
+		{path: "task", params: []string{"name", "after"}, rows: 200, show: showing((*view).task)},
+		{path: "terms", params: []string{"after"}, rows: 50, show: func(v *view, q *query, f *frame) *api.Error {
 			a, err := v.termList(q)
 			f.Content = &termList{Terms: a, Plot: v.lastTerms()}
 			return err
 		}},
-		{path: "term", params: []string{"number", "epoch"}, rows: 200, show: showing((*view[W, T]).term)},
-		{path: "what-if", params: []string{"drain", "undrain", "lose", "silence", "add"}, rows: 60, show: func(v *view[W, T], q *query, f *frame) *api.Error {
+		{path: "term", params: []string{"number", "epoch"}, rows: 200, show: showing((*view).term)},
+		{path: "what-if", params: []string{"drain", "undrain", "lose", "silence", "add"}, rows: 60, show: func(v *view, q *query, f *frame) *api.Error {
 			content := &hypothesis{}
 			f.Content = content
 			if len(f.Query) == 0 {
@@ -173,7 +173,7 @@ func (h *Handler[W, T]) pages() []pageRoute[W, T] {
 			}
 			return err
 		}},
-		{path: "about", show: func(v *view[W, T], q *query, f *frame) *api.Error {
+		{path: "about", show: func(v *view, q *query, f *frame) *api.Error {
 			f.Content = new(v.settings(q.access))
 			return nil
 		}},
@@ -181,7 +181,7 @@ func (h *Handler[W, T]) pages() []pageRoute[W, T] {
 }
 
 // pageRoutes adds the routes of the pages and of their files.
-func (h *Handler[W, T]) pageRoutes() error {
+func (h *Handler) pageRoutes() error {
 	var err error
 	if h.templates, err = newTemplates(); err != nil {
 		return fmt.Errorf("parse the pages: %w", err)
@@ -211,7 +211,7 @@ func tagOf(content ...any) string {
 }
 
 // servePage answers with a page of the last term.
-func (h *Handler[W, T]) servePage(w http.ResponseWriter, r *http.Request, p *pageRoute[W, T]) {
+func (h *Handler) servePage(w http.ResponseWriter, r *http.Request, p *pageRoute) {
 	v, err := h.view()
 	if err != nil {
 		h.errorPage(w, r, err)
@@ -232,9 +232,11 @@ func (h *Handler[W, T]) servePage(w http.ResponseWriter, r *http.Request, p *pag
 		h.writePage(w, r, a, "waiting", f)
 		return
 	}
-	if name := f.Query.Get("q"); p.path == "tasks" && len(f.Query) == 1 && v.isOnlyTask(name) {
-		redirect(w, "task?"+url.Values{"name": {name}}.Encode())
-		return
+	if name := f.Query.Get("q"); p.path == "tasks" && len(f.Query) == 1 {
+		if _, whole := v.findTask(named(name)); whole {
+			redirect(w, "task?"+url.Values{"name": {name}}.Encode())
+			return
+		}
 	}
 	q := newQuery(r, p.params)
 	q.values, q.bytes, q.tagged = maps.Clone(f.Query), pageBytes, true
@@ -257,18 +259,8 @@ func (h *Handler[W, T]) servePage(w http.ResponseWriter, r *http.Request, p *pag
 	h.writePage(w, r, a, cmp.Or(p.path, "overview"), f)
 }
 
-// isOnlyTask reports whether a text is the whole name of one task.
-func (v *view[W, T]) isOnlyTask(text string) bool {
-	_, found := v.findTask(printable(text), 1)
-	if !found {
-		return false
-	}
-	_, twin := v.findTask(printable(text), 2)
-	return !twin
-}
-
 // lastTerms returns the terms of the timeline, the newest first.
-func (v *view[W, T]) lastTerms() []api.TermRow {
+func (v *view) lastTerms() []api.TermRow {
 	rows := make([]api.TermRow, 0, timelineTerms)
 	for t, quiet := range v.past.Terms(orchestrator.Term{}) {
 		if len(rows) == timelineTerms {
@@ -281,7 +273,7 @@ func (v *view[W, T]) lastTerms() []api.TermRow {
 
 // newFrame returns the frame of the page that a request asks for. Empty values are left out
 // of the query, because forms send them for what was not filled in.
-func (h *Handler[W, T]) newFrame(r *http.Request) *frame {
+func (h *Handler) newFrame(r *http.Request) *frame {
 	f := &frame{
 		Dashboard: h.title, Path: strings.TrimPrefix(r.URL.Path, "/"), Query: r.URL.Query(),
 	}
@@ -298,7 +290,7 @@ func (h *Handler[W, T]) newFrame(r *http.Request) *frame {
 }
 
 // writePage renders a page and sends it.
-func (h *Handler[W, T]) writePage(w http.ResponseWriter, r *http.Request, a answer, name string, f *frame) {
+func (h *Handler) writePage(w http.ResponseWriter, r *http.Request, a answer, name string, f *frame) {
 	f.Tag = a.tag
 	var b bytes.Buffer
 	if err := h.templates[name].ExecuteTemplate(&b, "layout", f); err != nil {
@@ -312,18 +304,17 @@ func (h *Handler[W, T]) writePage(w http.ResponseWriter, r *http.Request, a answ
 
 // serveDrainForm drains the workers of a form, or ends that, and leads the browser to a page
 // that shows them.
-func (h *Handler[W, T]) serveDrainForm(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) serveDrainForm(w http.ResponseWriter, r *http.Request) {
 	const longestForm = 1 << 20
 	r.Body = http.MaxBytesReader(w, r.Body, longestForm)
 	if err := r.ParseForm(); err != nil {
 		h.fail(w, r, problem(http.StatusBadRequest, "The form cannot be read: "+printable(err.Error())+"."))
 		return
 	}
-	workers, nth, draining := r.PostForm["worker"], r.PostForm.Get("nth"), r.PostForm.Get("undrain") == ""
+	workers, draining := r.PostForm["worker"], r.PostForm.Get("undrain") == ""
 	for i, name := range workers {
 		q := newQuery(r, nil)
 		q.values.Set("worker", name)
-		q.values.Set("nth", nth)
 		if _, err := h.setDraining(r, q, draining); err != nil {
 			if i > 0 {
 				err.Detail = fmt.Sprintf("Done for %d of %d workers: %s. Then: %s", i, len(workers),
@@ -340,7 +331,7 @@ func (h *Handler[W, T]) serveDrainForm(w http.ResponseWriter, r *http.Request) {
 	location := "workers?" + asked.Encode()
 	if len(workers) == 1 {
 		asked.Del("state")
-		asked["name"], asked["nth"] = workers, []string{cmp.Or(nth, "1")}
+		asked["name"] = workers
 		location = "worker?" + asked.Encode()
 	}
 	redirect(w, location)
@@ -354,7 +345,7 @@ func redirect(w http.ResponseWriter, location string) {
 }
 
 // errorPage answers with a page that says what failed.
-func (h *Handler[W, T]) errorPage(w http.ResponseWriter, r *http.Request, err *api.Error) {
+func (h *Handler) errorPage(w http.ResponseWriter, r *http.Request, err *api.Error) {
 	f, name := h.newFrame(r), "error"
 	if f.Content = err; err.Type == api.TypeNoTerm {
 		f.Content, name = nil, "waiting"

@@ -182,7 +182,7 @@ func (s *sample) pages() map[string]*frame {
 	rows := s.workers[:min(len(s.workers), 200)]
 	part := api.Page{Total: len(s.workers), Matching: len(s.workers)}
 	if len(rows) < len(s.workers) {
-		part.After = "6.1.more & more"
+		part.After = "6.more & more"
 	}
 	add("overview", "", "", s.overview())
 	add("workers", "workers", "", &api.Workers{Header: s.header, Page: part, Workers: rows})
@@ -195,13 +195,13 @@ func (s *sample) pages() map[string]*frame {
 	for _, e := range events {
 		worker.Events = append(worker.Events, api.TermEvent{Term: s.header.Term, Start: s.now.Add(-time.Minute), WorkerEvent: e})
 	}
-	worker.EventsTotal, worker.ChangesTotal, worker.Alike = 51, 1000, 2
+	worker.EventsTotal, worker.ChangesTotal = 51, 1000
 	worker.Pauses = []api.Pause{
 		{Kind: orchestrator.PauseWorker, Worker: s.at(5).Name, Until: 1300, Failures: 9, Err: errors.New("disk full")},
 		{Kind: orchestrator.PauseStart, Worker: s.at(5).Name, Task: s.task, Until: 1290, Failures: 2, Err: errors.New("disk full")},
 	}
 	for i := range 200 {
-		worker.Running = append(worker.Running, api.TaskState{Name: api.Name{Name: strings.Replace(s.task, "13", fmt.Sprint(i), 1), Nth: i % 2 * 2}, State: []string{"", "running", "queued", "failing"}[i%4]})
+		worker.Running = append(worker.Running, api.TaskState{Name: api.Name{Name: strings.Replace(s.task, "13", fmt.Sprint(i), 1)}, State: []string{"", "running", "queued", "failing"}[i%4]})
 	}
 	for i := range 60 {
 		worker.Load = append(worker.Load, api.LoadPoint{Term: s.header.Term, Time: s.now.Add(time.Duration(i-120) * time.Minute), Tasks: 30 + i*i%11})
@@ -216,7 +216,7 @@ func (s *sample) pages() map[string]*frame {
 		}
 		tasks = append(tasks, task)
 	}
-	add("tasks", "tasks", "q=tenant", &api.Tasks{Header: s.header, Page: api.Page{Total: 1_000_000, Matching: 328, After: "0.1.tenant"}, Tasks: tasks})
+	add("tasks", "tasks", "q=tenant", &api.Tasks{Header: s.header, Page: api.Page{Total: 1_000_000, Matching: 328, After: "0.tenant"}, Tasks: tasks})
 
 	task := &api.TaskDetail{
 		Header: s.header, Task: api.Task{Name: api.Name{Name: s.task}, Instances: 14, Missing: 4, Waiting: s.waiting(), Workers: []api.Name{s.at(1)}, WorkersTotal: 10},
@@ -413,7 +413,7 @@ func TestD4_LinksOfErrors(t *testing.T) {
 func TestD20_ErrorNamesTheLeader(t *testing.T) {
 	templates, err := newTemplates()
 	require.NoError(t, err)
-	notLeading := (&Handler[string, string]{}).notLeading("This process does not lead.")
+	notLeading := (&Handler{}).notLeading("This process does not lead.")
 	for leader, link := range map[string]string{
 		"": "", "https://host:8080/dashboard/": "https://host:8080/dashboard/", "host:8080": "", "javascript:alert(1)": "",
 	} {
@@ -469,28 +469,6 @@ func TestD10_HostileNames(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestD10_NamesThatPrintAlike(t *testing.T) {
-	templates, err := newTemplates()
-	require.NoError(t, err)
-	s := newSample(12, numbered)
-	for i := range s.workers {
-		s.workers[i].Name = api.Name{Name: "same"}
-		if i > 0 {
-			s.workers[i].Nth = i + 1
-		}
-	}
-	links := make(map[string]bool)
-	for _, n := range parse(t, render(t, templates, "workers", s.pages()["workers"])) {
-		if href, _ := n.attr("href"); strings.HasPrefix(href, "worker?") {
-			links[href] = true
-		}
-	}
-	require.Len(t, links, 12)
-	require.Contains(t, links, "worker?name=same")
-	require.Contains(t, links, "worker?name=same&nth=12")
-	require.Contains(t, render(t, templates, "worker", s.pages()["worker"]), "what-if?drain=same%236")
 }
 
 func TestHistogram(t *testing.T) {

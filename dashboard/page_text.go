@@ -26,12 +26,12 @@ func pageFuncs() template.FuncMap {
 	return template.FuncMap{
 		"ago": agoOf, "because": reasonOf, "changes": changesOf, "clock": utc, "condition": conditionOf, "count": grouped, "decimal": decimal,
 		"fell": fell, "held": api.HeldText,
-		"isLink": isLink, "item": itemOf, "linked": linked, "list": listOf, "merge": mergeQuery, "minus": minus, "name": firstName,
+		"isLink": isLink, "item": itemOf, "linked": linked, "list": listOf, "merge": mergeQuery, "minus": minus, "name": nameOf,
 		"names": namesOf, "percent": percent, "placed": isPlaced, "placement": placementOf, "plural": plural, "urgency": urgency, "stamp": stamp, "states": statesOf,
-		"refused": refused, "remarks": remarksOf, "remarksBesides": remarksBesides, "repeats": repeats, "rules": rulesOf, "sum": sum, "tries": triesOf, "text": textOf, "took": took, "twins": twinsOf, "unlimited": unlimited, "waits": waits,
+		"refused": refused, "remarks": remarksOf, "remarksBesides": remarksBesides, "repeats": repeats, "rules": rulesOf, "sum": sum, "tries": triesOf, "text": textOf, "took": took, "unlimited": unlimited, "waits": waits,
 		"assumed": assumedOf, "waitingKinds": waitingKinds, "workerStates": workerStates, "workerOrders": workerOrders,
 
-		"bars": barsOf, "calls": callsOf, "cells": cellsOf, "difference": differenceOf, "distinct": distinctName, "figures": figuresOf,
+		"bars": barsOf, "calls": callsOf, "cells": cellsOf, "difference": differenceOf, "figures": figuresOf,
 		"histogram": histogramOf, "load": loadOf, "timeline": timelineOf,
 	}
 }
@@ -158,8 +158,8 @@ func isLink(address string) bool {
 	return strings.HasPrefix(address, "http://") || strings.HasPrefix(address, "https://")
 }
 
-// firstName returns a name of an answer that does not number the names that print alike.
-func firstName(name string) api.Name { return api.Name{Name: name} }
+// nameOf returns a text as a name.
+func nameOf(name string) api.Name { return api.Name{Name: name} }
 
 func listOf(w api.Waiting) []api.Waiting { return []api.Waiting{w} }
 
@@ -171,27 +171,6 @@ type nameList struct {
 
 func namesOf(names []api.Name, total int) nameList {
 	return nameList{names, max(total-len(names), 0)}
-}
-
-// twinsOf returns the names with a text of which there are total: none unless several.
-func twinsOf(text string, total int) *nameList {
-	if total < 2 {
-		return nil
-	}
-	l := &nameList{Names: []api.Name{{Name: text}}, More: max(total-mostNames, 0)}
-	for nth := 2; nth <= min(total, mostNames); nth++ {
-		l.Names = append(l.Names, api.Name{Name: text, Nth: nth})
-	}
-	return l
-}
-
-// distinctName returns the name of a worker as a parameter that means no other worker and is
-// not empty.
-func distinctName(w *api.WorkerDetail) string {
-	if w.Alike > 1 || w.Name.Name == "" {
-		return fmt.Sprintf("%s#%d", w.Name.Name, max(w.Nth, 1))
-	}
-	return w.Name.Name
 }
 
 // changeTable is a table of changes. Terms reports whether they are of several terms. More of
@@ -330,7 +309,7 @@ func reasonOf(r api.WorkerReason, changes []api.RepeatedChange) string {
 	if r.Label != "" {
 		text = lacks(r.Label)
 	}
-	if broughtBy := r.Reason == orchestrator.ReasonStays || evictions[r.Reason] != ""; r.Has && broughtBy && r.Worker.Nth == 0 {
+	if broughtBy := r.Reason == orchestrator.ReasonStays || evictions[r.Reason] != ""; r.Has && broughtBy {
 		for i := range changes {
 			if c := &changes[i].Change; c.Kind.Op != orchestrator.Stop && c.To == r.Worker.Name && c.Outcome == orchestrator.OutcomeDone {
 				text = cmp.Or(evictions[c.Kind.Reason], whyHere[c.Kind.Reason], string(c.Kind.Reason)) + " in term " + grouped(changes[i].Term.Number)

@@ -24,14 +24,14 @@ const (
 
 // changesOf returns the last changes that a filter selects, the newest first, and the number
 // of all.
-func (v *view[W, T]) changesOf(f history.Filter, limit, bytes int) (changes []api.RepeatedChange, total int) {
+func (v *view) changesOf(f history.Filter, limit, bytes int) (changes []api.RepeatedChange, total int) {
 	rows, total := v.past.Repeated(f, history.Position{}, limit)
 	changes = repeated(rows)
 	return changes[:fit(changes, bytes)], total
 }
 
 // eventsOf returns the last events of a worker, the newest first, and the number of all.
-func (v *view[W, T]) eventsOf(worker string, bytes int) (events []api.TermEvent, total int) {
+func (v *view) eventsOf(worker string, bytes int) (events []api.TermEvent, total int) {
 	events = []api.TermEvent{}
 	for t, e := range v.past.Events(worker) {
 		if total++; total <= someChanges {
@@ -51,7 +51,7 @@ func repeated(rows []history.Repeated) []api.RepeatedChange {
 }
 
 // changeList returns the changes that the query selects, the newest first.
-func (v *view[W, T]) changeList(q *query) (api.Changes, *api.Error) {
+func (v *view) changeList(q *query) (api.Changes, *api.Error) {
 	filter := history.Filter{
 		Task: q.optional("task"), Worker: q.optional("worker"),
 		Reason: orchestrator.Reason(q.oneOf("reason", "missing", "lost", "vanished", "unexpected", "surplus", "rebalance", "drain", "requires", "zone", "limit", "room")),
@@ -101,7 +101,7 @@ func (q *query) term(name, value string) (t orchestrator.Term) {
 }
 
 // termList returns the terms of the history, the newest first.
-func (v *view[W, T]) termList(q *query) (api.Terms, *api.Error) {
+func (v *view) termList(q *query) (api.Terms, *api.Error) {
 	limit := min(q.number("limit", someRows, 1), mostRows)
 	var before orchestrator.Term
 	if text := q.text("after"); text != "" {
@@ -130,7 +130,7 @@ func (v *view[W, T]) termList(q *query) (api.Terms, *api.Error) {
 }
 
 // term returns one term of the history: that with the number and, if it is given, the epoch.
-func (v *view[W, T]) term(q *query) (api.TermDetail, *api.Error) {
+func (v *view) term(q *query) (api.TermDetail, *api.Error) {
 	number, epoch := uint64(q.number("number", 0, 1)), uint64(q.number("epoch", 0, 0))
 	limit := min(q.number("limit", someRows, 1), mostRows)
 	if q.err != nil {
@@ -158,7 +158,7 @@ func termRow(t *history.Term, followed history.Quiet) api.TermRow {
 }
 
 // load returns a worker's number of tasks over the terms.
-func (v *view[W, T]) load(worker string) []api.LoadPoint {
+func (v *view) load(worker string) []api.LoadPoint {
 	points := []api.LoadPoint{}
 	for _, p := range v.past.Load(worker) {
 		points = append(points, api.LoadPoint{Term: p.Term, Time: p.Time, Tasks: p.Tasks})
@@ -168,7 +168,7 @@ func (v *view[W, T]) load(worker string) []api.LoadPoint {
 
 // since returns from when on the history has a problem, or the zero time. It looks for the
 // workers and the tasks that the problem names.
-func (v *view[W, T]) since(p *api.Problem) (first time.Time) {
+func (v *view) since(p *api.Problem) (first time.Time) {
 	switch p.Kind {
 	case api.ProblemQuarantined:
 		for _, worker := range p.Workers {

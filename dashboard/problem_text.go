@@ -13,13 +13,13 @@ import (
 )
 
 // problem returns a cause as a problem.
-func (c *causes[W, T]) problem(from *cause[T]) api.Problem {
+func (c *causes) problem(from *cause) api.Problem {
 	p := api.Problem{
 		Kind: from.kind, WorkersTotal: len(from.workers), TasksTotal: len(from.tasks), Instances: from.instances, Since: from.since,
 		Tries: from.tries, TriedBy: from.triedBy,
 	}
 	if from.until > 0 || from.tries > 0 {
-		p.NextTry = c.timeOf(max(from.until, c.plan.Stats.Term.Number+1))
+		p.NextTry = c.timeOf(max(from.until, c.stats.Term.Number+1))
 	}
 	switch from.kind {
 	case api.ProblemLost, api.ProblemDeferred, api.ProblemDuplicate, api.ProblemUnexpected:
@@ -33,14 +33,14 @@ func (c *causes[W, T]) problem(from *cause[T]) api.Problem {
 		}
 	}
 	for _, task := range from.someTasks {
-		p.Tasks = append(p.Tasks, c.taskName(task))
+		p.Tasks = append(p.Tasks, api.Name{Name: task})
 	}
 	p.Text = c.text(from, &p)
 	return p
 }
 
 // text returns the sentences of a problem.
-func (c *causes[W, T]) text(from *cause[T], p *api.Problem) string {
+func (c *causes) text(from *cause, p *api.Problem) string {
 	workers, tasks := subject(p.Workers, p.WorkersTotal, "worker"), subject(p.Tasks, p.TasksTotal, "task")
 	n := p.WorkersTotal
 	are, have, its := pick(n, "is", "are"), pick(n, "has", "have"), pick(n, "Its", "Their")
@@ -52,7 +52,7 @@ func (c *causes[W, T]) text(from *cause[T], p *api.Problem) string {
 		if from.later {
 			first = ", the first"
 		}
-		return workers + " " + have + " been " + word + first + " since " + clock(from.since, c.plan.Stats.Start)
+		return workers + " " + have + " been " + word + first + " since " + clock(from.since, c.stats.Start)
 	}
 	why := from.why()
 	holds := ""
@@ -82,7 +82,7 @@ func (c *causes[W, T]) text(from *cause[T], p *api.Problem) string {
 	case api.ProblemStuck:
 		return fmt.Sprintf("%s: a call has not returned, so no other is made.%s", state("stuck"), holds)
 	case api.ProblemLate:
-		return fmt.Sprintf("%s %s late: %s has not answered since %s.%s", workers, are, pick(n, "it", "the first"), clock(from.since, c.plan.Stats.Start), holds)
+		return fmt.Sprintf("%s %s late: %s has not answered since %s.%s", workers, are, pick(n, "it", "the first"), clock(from.since, c.stats.Start), holds)
 	case api.ProblemQuarantined:
 		return fmt.Sprintf("%s %s quarantined, because starts failed%s.", workers, are, why)
 	case api.ProblemStaying:
@@ -110,7 +110,7 @@ func (c *causes[W, T]) text(from *cause[T], p *api.Problem) string {
 }
 
 // unplaced returns the sentence for instances that no start was tried for.
-func (c *causes[W, T]) unplaced(from *cause[T], workers, tasks string) string {
+func (c *causes) unplaced(from *cause, workers, tasks string) string {
 	what, has := count(from.instances, "instance", "instances")+" of "+tasks, pick(from.instances, "has", "have")
 	switch from.reason {
 	case orchestrator.ReasonNeverAnswered:
@@ -120,7 +120,7 @@ func (c *causes[W, T]) unplaced(from *cause[T], workers, tasks string) string {
 		return fmt.Sprintf("%s %s not started before %s: this leader waits for workers to register, and one of them may run %s.",
 			what, pick(from.instances, "is", "are"), clock(c.plan.Stats.InitialWait, c.plan.Stats.Start), pick(from.instances, "it", "them"))
 	case orchestrator.ReasonNoWorker:
-		if len(c.table.states) == 0 {
+		if len(c.table.rows) == 0 {
 			return fmt.Sprintf("%s %s no place: there are no workers.", what, has)
 		}
 	case orchestrator.ReasonObserved:
@@ -145,14 +145,14 @@ var breaks = map[orchestrator.Reason]string{
 const whyHeld = "changed labels would evict too many at once, so none is evicted for five minutes"
 
 // causesText returns why labels, zones and limits leave no place; "" without such causes.
-func causesText[W, T comparable](w *orchestrator.Waiting[W, T]) string {
+func causesText(w *orchestrator.Waiting[string, string]) string {
 	if w.Causes == nil {
 		return ""
 	}
 	return printable(w.Causes.String())
 }
 
-func failing[T comparable](from *cause[T], p *api.Problem, tasks, workers, why string) string {
+func failing(from *cause, p *api.Problem, tasks, workers, why string) string {
 	if p.WorkersTotal == 0 {
 		return fmt.Sprintf("%s cannot start: the workers that could take %s are quarantined.", tasks, pick(from.instances, "the instance", "the instances"))
 	}
@@ -170,7 +170,7 @@ func failing[T comparable](from *cause[T], p *api.Problem, tasks, workers, why s
 // subject returns the name of the only one, or the number.
 func subject(names []api.Name, total int, noun string) string {
 	if total == 1 && len(names) == 1 {
-		return shorten(cmp.Or(names[0].Name, "the "+noun+" with an empty name"), 80)
+		return shorten(names[0].Name, 80)
 	}
 	return count(total, noun, noun+"s")
 }

@@ -5,7 +5,6 @@ package dashboard
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -27,14 +26,14 @@ var severity = []api.ProblemKind{
 }
 
 // cause is why something is not as it should be, and what it concerns.
-type cause[T comparable] struct {
+type cause struct {
 	kind      api.ProblemKind
 	err       string // the first one
 	others    bool   // there are other errors
 	reason    orchestrator.Reason
 	workers   map[int]bool // indexes
-	tasks     map[T]bool
-	someTasks []T // the first ones
+	tasks     map[string]bool
+	someTasks []string // the first ones
 	instances int
 	since     time.Time // the earliest
 	later     bool      // there are later times
@@ -48,12 +47,11 @@ type cause[T comparable] struct {
 }
 
 // causes groups what a term left by cause.
-type causes[W, T comparable] struct {
-	*termView[W, T]
-	table *workerTable[W, T]
-	index map[W]int // of table.states
-	byKey map[causeKey]*cause[T]
-	all   []*cause[T]
+type causes struct {
+	*termView
+	table *workerTable
+	byKey map[causeKey]*cause
+	all   []*cause
 }
 
 // causeKey distinguishes causes.
@@ -63,11 +61,11 @@ type causeKey struct {
 }
 
 // get returns the cause with a key.
-func (c *causes[W, T]) get(kind api.ProblemKind, what string) *cause[T] {
+func (c *causes) get(kind api.ProblemKind, what string) *cause {
 	k := causeKey{kind, what}
 	found := c.byKey[k]
 	if found == nil {
-		found = &cause[T]{kind: kind, workers: make(map[int]bool), tasks: make(map[T]bool)}
+		found = &cause{kind: kind, workers: make(map[int]bool), tasks: make(map[string]bool)}
 		c.byKey[k] = found
 		c.all = append(c.all, found)
 	}
@@ -75,14 +73,14 @@ func (c *causes[W, T]) get(kind api.ProblemKind, what string) *cause[T] {
 }
 
 // addWorker adds a worker that the cause concerns.
-func (c *causes[W, T]) addWorker(to *cause[T], name W) {
-	if i, ok := c.index[name]; ok {
+func (c *causes) addWorker(to *cause, name string) {
+	if i, ok := c.table.index[name]; ok {
 		to.workers[i] = true
 	}
 }
 
 // add adds instances of a task that the cause concerns.
-func (c *cause[T]) add(task T, instances int) {
+func (c *cause) add(task string, instances int) {
 	if len(c.someTasks) < mostNames && !c.tasks[task] {
 		c.someTasks = append(c.someTasks, task)
 	}
@@ -91,13 +89,13 @@ func (c *cause[T]) add(task T, instances int) {
 }
 
 // addErr adds the text of an error, unless it is empty.
-func (c *cause[T]) addErr(text string) {
+func (c *cause) addErr(text string) {
 	c.others = c.others || c.err != "" && text != "" && text != c.err
 	c.err = cmp.Or(c.err, text)
 }
 
 // addSince adds the time from which on the cause concerns a worker.
-func (c *cause[T]) addSince(t time.Time) {
+func (c *cause) addSince(t time.Time) {
 	c.later = c.later || !c.since.IsZero() && !t.Equal(c.since)
 	if c.since.IsZero() || t.Before(c.since) {
 		c.since = t
@@ -105,7 +103,7 @@ func (c *cause[T]) addSince(t time.Time) {
 }
 
 // why returns the error as the end of a sentence: as an example if there are others.
-func (c *cause[T]) why() string {
+func (c *cause) why() string {
 	switch {
 	case c.err == "":
 		return ""
@@ -116,11 +114,8 @@ func (c *cause[T]) why() string {
 }
 
 // findCauses returns what needs a person, the worst first, without what depends on the time.
-func (v *termView[W, T]) findCauses() []api.Problem {
-	c := &causes[W, T]{termView: v, table: v.workers(), index: make(map[W]int), byKey: make(map[causeKey]*cause[T])}
-	for i := range c.table.states {
-		c.index[c.table.states[i].Name] = i
-	}
+func (v *termView) findCauses() []api.Problem {
+	c := &causes{termView: v, table: v.workers(), byKey: make(map[causeKey]*cause)}
 	c.ofTerm()
 	c.ofWorkers()
 	c.ofMissing()
@@ -141,8 +136,8 @@ func (v *termView[W, T]) findCauses() []api.Problem {
 }
 
 // ofTerm adds what concerns the whole term.
-func (c *causes[W, T]) ofTerm() {
-	stats := &c.plan.Stats
+func (c *causes) ofTerm() {
+	stats := &c.stats
 	if stats.Cut {
 		c.get(api.ProblemCut, "").err = errText(stats.Err)
 	}
@@ -155,44 +150,46 @@ func (c *causes[W, T]) ofTerm() {
 }
 
 // ofWorkers adds the workers of which the term has no answer, grouped by why.
-func (c *causes[W, T]) ofWorkers() {
+func (c *causes) ofWorkers() {
 	held := make(map[int]int)
 	unheard := false
-	for i := range c.plan.Waiting {
-		switch w := &c.plan.Waiting[i]; w.Reason {
+	for i := range c.plan().Waiting {
+		switch w := &c.plan().Waiting[i]; w.Reason {
 		case orchestrator.ReasonHeld:
-			held[c.index[w.Worker]] += w.Instances
+			held[c.table.index[w.Worker]] += w.Instances
 		case orchestrator.ReasonNeverAnswered:
 			unheard = true
 		}
 	}
-	for i := range c.table.states {
-		w, since := &c.table.states[i], c.table.states[i].Since
-		if w.State == orchestrator.Answering && !c.table.rows[i].Late {
+	for i := range c.table.rows {
+		w, since := &c.table.rows[i], c.table.rows[i].Since
+		if w.State == orchestrator.Answering && !w.Late {
 			continue
 		}
-		var to *cause[T]
+		var to *cause
 		text := whySilent(w.Err)
 		switch {
 		case w.State == orchestrator.Lost:
-			to = c.get(api.ProblemLost, pattern(text, c.table.rows[i].Name.Name))
-		case w.State == orchestrator.Answering && !c.table.rows[i].Stuck:
+			to = c.get(api.ProblemLost, pattern(text, w.Name.Name))
+		case w.State == orchestrator.Answering && !w.Stuck:
 			to, since = c.get(api.ProblemLate, ""), w.LastAnswer
 		case unheard && w.LastAnswer.IsZero():
 			to = c.get(api.ProblemUnplaced, string(orchestrator.ReasonNeverAnswered))
-		case c.plan.Stats.MassLoss:
+		case c.stats.MassLoss:
 			to = c.get(api.ProblemMassLoss, "")
-		case errors.Is(w.Err, orchestrator.ErrStuck):
+		case w.Stuck:
 			to = c.get(api.ProblemStuck, "")
 		default:
-			to = c.get(api.ProblemSilent, pattern(text, c.table.rows[i].Name.Name))
+			to = c.get(api.ProblemSilent, pattern(text, w.Name.Name))
 		}
 		to.workers[i] = true
 		to.addErr(text)
 		to.addSince(since)
 		switch {
 		case w.State == orchestrator.Lost:
-			to.instances += len(w.LastTasks)
+			for range c.table.tasks[i] {
+				to.instances++
+			}
 		case to.kind != api.ProblemUnplaced:
 			to.instances += held[i]
 		}
@@ -201,8 +198,7 @@ func (c *causes[W, T]) ofWorkers() {
 
 // whySilent returns why a worker does not answer, in the same words whether it was called in this term or
 // in an earlier one.
-func whySilent(err error) string {
-	text := errText(err)
+func whySilent(text string) string {
 	for _, prefix := range []string{", and the last call failed: ", ": "} {
 		text = strings.TrimPrefix(text, orchestrator.ErrSilent.Error()+prefix)
 	}
@@ -214,10 +210,10 @@ func whySilent(err error) string {
 
 // ofMissing adds the instances that are missing, and those that cannot leave a draining
 // worker, grouped by why.
-func (c *causes[W, T]) ofMissing() {
+func (c *causes) ofMissing() {
 	failed := c.failedStarts()
-	for i := range c.plan.Waiting {
-		w := &c.plan.Waiting[i]
+	for i := range c.plan().Waiting {
+		w := &c.plan().Waiting[i]
 		switch w.Kind() {
 		case orchestrator.WaitingUnplaced:
 			to := c.get(api.ProblemUnplaced, string(w.Reason)+causesText(w))
@@ -241,33 +237,33 @@ func (c *causes[W, T]) ofMissing() {
 	if !c.lead.Config().DryRun {
 		return
 	}
-	for i := range c.plan.Changes {
-		if change := &c.plan.Changes[i]; change.Kind.Op == orchestrator.Start && change.Outcome == orchestrator.OutcomeDry {
+	for i := range c.plan().Changes {
+		if change := &c.plan().Changes[i]; change.Kind.Op == orchestrator.Start && change.Outcome == orchestrator.OutcomeDry {
 			c.get(api.ProblemUnplaced, "dry run").add(change.Task, 1)
 		}
 	}
 }
 
 // failure is a start that failed. until is the first term that tries again, if it pauses.
-type failure[W comparable] struct {
-	worker W
+type failure struct {
+	worker string
 	err    error
 	until  uint64
 }
 
 // failedStarts returns the starts that failed and count, by task.
-func (c *causes[W, T]) failedStarts() map[T][]failure[W] {
-	failed := make(map[T][]failure[W])
-	for i := range c.plan.Changes {
-		change := &c.plan.Changes[i]
+func (c *causes) failedStarts() map[string][]failure {
+	failed := make(map[string][]failure)
+	for i := range c.plan().Changes {
+		change := &c.plan().Changes[i]
 		if change.Kind.Op != orchestrator.Stop && change.Err != nil && change.Outcome != orchestrator.OutcomeSkipped {
-			failed[change.Task] = append(failed[change.Task], failure[W]{change.To, change.Err, 0})
+			failed[change.Task] = append(failed[change.Task], failure{change.To, change.Err, 0})
 		}
 	}
-	for i := range c.plan.Paused {
-		p := &c.plan.Paused[i]
+	for i := range c.plan().Paused {
+		p := &c.plan().Paused[i]
 		if p.Kind == orchestrator.PauseStart || p.Kind == orchestrator.PauseTask {
-			failed[p.Task] = append(failed[p.Task], failure[W]{p.Worker, p.Err, p.Until})
+			failed[p.Task] = append(failed[p.Task], failure{p.Worker, p.Err, p.Until})
 		}
 	}
 	return failed
@@ -275,7 +271,7 @@ func (c *causes[W, T]) failedStarts() map[T][]failure[W] {
 
 // addFailing adds instances whose starts fail. The cause is the error, wherever and for
 // whichever task it occurs.
-func (c *causes[W, T]) addFailing(w *orchestrator.Waiting[W, T], failed []failure[W]) {
+func (c *causes) addFailing(w *orchestrator.Waiting[string, string], failed []failure) {
 	if len(failed) == 0 { // the workers that remain are quarantined
 		c.get(api.ProblemFailing, "").add(w.Task, w.Instances)
 		return
@@ -304,21 +300,21 @@ type attempt struct{ task, worker string }
 
 // countTries counts the tries that failed since the last one that succeeded, or since the task was added: the
 // starts of tasks that fail to start, and their workers, and the stops. The error of the first start stands for all, so that the text stays.
-func (c *causes[W, T]) countTries() {
-	of := make(map[attempt]*cause[T])
-	by := make(map[*cause[T]]map[string]bool)
+func (c *causes) countTries() {
+	of := make(map[attempt]*cause)
+	by := make(map[*cause]map[string]bool)
 	for _, one := range c.all {
 		switch {
 		case one.kind == api.ProblemFailing && !one.runs && one.err != "":
 			by[one] = make(map[string]bool)
 			for task := range one.tasks {
-				of[attempt{history.NameText(task), ""}] = one
+				of[attempt{task, ""}] = one
 			}
 		case one.stops:
 			one.tries = 0
 			for task := range one.tasks {
 				for i := range one.workers {
-					of[attempt{history.NameText(task), c.table.rows[i].Name.Name}] = one
+					of[attempt{task, c.table.rows[i].Name.Name}] = one
 				}
 			}
 		}
@@ -339,9 +335,7 @@ func (c *causes[W, T]) countTries() {
 			one.tries++
 			one.err = errText(change.Err)
 			by[one][change.To] = true
-			for _, i := range c.table.byText[change.To] {
-				one.workers[i] = true
-			}
+			c.addWorker(one, change.To)
 		}
 	}
 	count := func(change *history.Change) {
@@ -352,11 +346,11 @@ func (c *causes[W, T]) countTries() {
 			try(change, attempt{change.Task, change.From})
 		}
 	}
-	for i := range slices.Backward(c.plan.Changes) {
-		count(new(history.ChangeText(&c.plan.Changes[i])))
+	for i := range slices.Backward(c.plan().Changes) {
+		count(&c.plan().Changes[i])
 	}
 	for t := range c.h.history.View().Terms(orchestrator.Term{}) {
-		if t.Stats.Term.Compare(c.plan.Stats.Term) >= 0 {
+		if t.Stats.Term.Compare(c.stats.Term) >= 0 {
 			continue
 		}
 		for i := range slices.Backward(t.Changes) {
@@ -366,7 +360,7 @@ func (c *causes[W, T]) countTries() {
 		for i := range t.Waiting {
 			waits[t.Waiting[i].Task] = true
 		}
-		maps.DeleteFunc(of, func(a attempt, _ *cause[T]) bool { // it was not expected then
+		maps.DeleteFunc(of, func(a attempt, _ *cause) bool { // it was not expected then
 			return a.worker == "" && t.WaitingMore == 0 && !waits[a.task]
 		})
 		if len(of) == 0 {
@@ -379,10 +373,10 @@ func (c *causes[W, T]) countTries() {
 }
 
 // ofPauses adds what failed so often that it pauses.
-func (c *causes[W, T]) ofPauses() {
-	for i := range c.plan.Paused {
-		p := &c.plan.Paused[i]
-		var to *cause[T]
+func (c *causes) ofPauses() {
+	for i := range c.plan().Paused {
+		p := &c.plan().Paused[i]
+		var to *cause
 		switch p.Kind {
 		case orchestrator.PauseWorker:
 			what := c.errPattern(p.Err, p.Worker, p.Task)
@@ -400,14 +394,14 @@ func (c *causes[W, T]) ofPauses() {
 			to.stops = true
 		case orchestrator.PauseMoves:
 			if to = c.byKey[causeKey{api.ProblemFailing, c.movesPattern(p)}]; to != nil {
-				to.moves = c.plan.Stats.Deferred // the same cause
+				to.moves = c.stats.Deferred // the same cause
 				continue
 			}
-			if c.plan.Stats.Deferred == 0 {
+			if c.stats.Deferred == 0 {
 				continue
 			}
 			to = c.get(api.ProblemDeferred, "")
-			to.instances = c.plan.Stats.Deferred
+			to.instances = c.stats.Deferred
 		default:
 			continue
 		}
@@ -417,17 +411,13 @@ func (c *causes[W, T]) ofPauses() {
 }
 
 // ofRuns adds the tasks whose runs fail, grouped by why.
-func (c *causes[W, T]) ofRuns() {
-	if c.h.taskStates == nil {
-		return
-	}
-	for i := range c.table.states {
-		name := c.table.states[i].Name
-		for _, s := range c.h.taskStates(name) {
+func (c *causes) ofRuns() {
+	for i := range c.table.rows {
+		for _, s := range c.snapshot.States(i) {
 			if s.fails() {
-				to := c.get(api.ProblemFailing, "run: "+pattern(printable(s.Err), history.NameText(name), history.NameText(s.Task)))
+				to := c.get(api.ProblemFailing, "run: "+pattern(s.Err, c.table.rows[i].Name.Name, s.Task))
 				to.runs, to.workers[i] = true, true
-				to.addErr(printable(s.Err))
+				to.addErr(s.Err)
 				to.add(s.Task, 0)
 			}
 		}
@@ -435,25 +425,25 @@ func (c *causes[W, T]) ofRuns() {
 }
 
 // kindOfStop returns the kind of a stop that failed: a drain that it holds up, or a task that is not expected.
-func (c *causes[W, T]) kindOfStop(p *orchestrator.Pause[W, T]) api.ProblemKind {
-	if i, ok := c.index[p.Worker]; ok && c.table.states[i].Draining {
+func (c *causes) kindOfStop(p *orchestrator.Pause[string, string]) api.ProblemKind {
+	if i, ok := c.table.index[p.Worker]; ok && c.table.rows[i].Draining {
 		return api.ProblemStaying
 	}
 	return api.ProblemUnexpected
 }
 
 // timeOf returns about when a later term begins.
-func (c *causes[W, T]) timeOf(number uint64) time.Time {
+func (c *causes) timeOf(number uint64) time.Time {
 	every := c.lead.Config().Every
 	if every == 0 {
 		every = usualGap(c.h.history.View())
 	}
-	return c.plan.Stats.Start.Add(time.Duration(number-c.plan.Stats.Term.Number) * every)
+	return c.stats.Start.Add(time.Duration(number-c.stats.Term.Number) * every)
 }
 
 // movesPattern returns the pattern of the error of a failed move, whose task and worker are
 // not known: that of the same error on any worker.
-func (c *causes[W, T]) movesPattern(p *orchestrator.Pause[W, T]) string {
+func (c *causes) movesPattern(p *orchestrator.Pause[string, string]) string {
 	text := errText(p.Err)
 	for k, other := range c.byKey {
 		if k.kind == api.ProblemFailing && other.err == text {
@@ -464,8 +454,8 @@ func (c *causes[W, T]) movesPattern(p *orchestrator.Pause[W, T]) string {
 }
 
 // errPattern returns the pattern of the error of a call.
-func (c *causes[W, T]) errPattern(err error, worker W, task T) string {
-	return pattern(errText(err), history.NameText(worker), history.NameText(task))
+func (c *causes) errPattern(err error, worker, task string) string {
+	return pattern(errText(err), worker, task)
 }
 
 // pattern returns what an error has in common with those of other workers and tasks: the

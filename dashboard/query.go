@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/f8949c05/orchestrator/dashboard/api"
+	"github.com/f8949c05/orchestrator/history"
 )
 
 const (
@@ -24,6 +25,20 @@ const (
 	// mostNames bounds lists of names within a row.
 	mostNames = 8
 )
+
+// printable is api.Printable.
+func printable(s string) string { return api.Printable(s) }
+
+// named returns the name that a parameter means: the text of a name, or a name whose text is another.
+func named(param string) string {
+	if strings.HasPrefix(param, `"`) {
+		return printable(param)
+	}
+	return history.NameText(param)
+}
+
+// quote returns a printable text in quotes, for a sentence.
+func quote(text string) string { return "\u201c" + text + "\u201d" }
 
 // query is the parameters of a request. Its methods keep the first error.
 type query struct {
@@ -70,7 +85,7 @@ func (q *query) optional(name string) *string {
 	if !q.values.Has(name) {
 		return nil
 	}
-	return new(printable(q.text(name)))
+	return new(named(q.text(name)))
 }
 
 // lines returns the lines of all values of a parameter that are not empty.
@@ -78,7 +93,7 @@ func (q *query) lines(name string) (lines []string) {
 	for _, value := range q.values[name] {
 		for line := range strings.SplitSeq(value, "\n") {
 			if line = strings.TrimSuffix(line, "\r"); line != "" {
-				lines = append(lines, printable(line))
+				lines = append(lines, line)
 			}
 		}
 	}
@@ -103,10 +118,8 @@ func (q *query) number(name string, fallback, least int) int {
 	return n
 }
 
-// name returns the name and its place among those of the same text, from 1.
-func (q *query) name() (text string, nth int) {
-	return printable(q.text("name")), max(q.number("nth", 1, 0), 1)
-}
+// name returns the parameter that is the name of a worker or a task.
+func (q *query) name() string { return named(q.text("name")) }
 
 // oneOf returns a parameter that is one of some words, or "".
 func (q *query) oneOf(name string, words ...string) string {
@@ -122,23 +135,17 @@ func (q *query) oneOf(name string, words ...string) string {
 type key struct {
 	rank int
 	text string
-	nth  int // among the rows with this text, from 1
 }
 
 func (k key) compare(other key) int {
-	return cmp.Or(cmp.Compare(k.rank, other.rank), strings.Compare(k.text, other.text), cmp.Compare(k.nth, other.nth))
+	return cmp.Or(cmp.Compare(k.rank, other.rank), strings.Compare(k.text, other.text))
 }
 
 // name returns the name of the row.
-func (k key) name() api.Name {
-	if k.nth == 1 {
-		return api.Name{Name: k.text}
-	}
-	return api.Name{Name: k.text, Nth: k.nth}
-}
+func (k key) name() api.Name { return api.Name{Name: k.text} }
 
 // String returns the key as the value of a parameter.
-func (k key) String() string { return fmt.Sprintf("%d.%d.%s", k.rank, k.nth, k.text) }
+func (k key) String() string { return fmt.Sprintf("%d.%s", k.rank, k.text) }
 
 // after returns the key of the parameter "after", or nil without one.
 func (q *query) after() *key {
@@ -146,17 +153,13 @@ func (q *query) after() *key {
 	if value == "" {
 		return nil
 	}
-	rank, rest, _ := strings.Cut(value, ".")
-	nth, text, ok := strings.Cut(rest, ".")
-	k := &key{text: text}
-	var errs [2]error
-	k.rank, errs[0] = strconv.Atoi(rank)
-	k.nth, errs[1] = strconv.Atoi(nth)
-	if !ok || errs[0] != nil || errs[1] != nil {
+	rank, text, ok := strings.Cut(value, ".")
+	n, err := strconv.Atoi(rank)
+	if !ok || err != nil {
 		q.fail("The parameter after is %q: must be what the answer before had in \"after\".", printable(value))
 		return nil
 	}
-	return k
+	return &key{n, text}
 }
 
 // part selects the rows that a query asks for, out of any number of rows in any order.

@@ -16,43 +16,43 @@ const apiPrefix = "/api/v1/"
 var openAPI []byte
 
 // route is a route of the API that reads.
-type route[W, T comparable] struct {
+type route struct {
 	name   string
 	params []string // that it takes; others are refused
 	// fresh: the answer depends on more than the last term, such as the time or the caller.
 	fresh bool
-	get   func(*view[W, T], *query) (any, *api.Error)
+	get   func(*view, *query) (any, *api.Error)
 }
 
 // routes returns the routes that read.
-func (h *Handler[W, T]) routes() []route[W, T] {
+func (h *Handler) routes() []route {
 	rows := func(params ...string) []string { return append(params, "limit", "after") }
-	return []route[W, T]{
-		{name: "status", fresh: true, get: func(v *view[W, T], _ *query) (any, *api.Error) { return v.status(), nil }},
-		{name: "progress", fresh: true, get: func(v *view[W, T], _ *query) (any, *api.Error) { return v.current(), nil }},
-		{name: "workers", params: rows("q", "state", "sort"), get: func(v *view[W, T], q *query) (any, *api.Error) { return v.workerList(q) }},
-		{name: "worker", params: rows("name", "nth"), get: func(v *view[W, T], q *query) (any, *api.Error) { return v.worker(q) }},
-		{name: "tasks", params: rows("q", "waiting"), get: func(v *view[W, T], q *query) (any, *api.Error) { return v.taskList(q) }},
-		{name: "task", params: rows("name", "nth"), get: func(v *view[W, T], q *query) (any, *api.Error) { return v.task(q) }},
-		{name: "terms", params: rows(), get: func(v *view[W, T], q *query) (any, *api.Error) { return v.termList(q) }},
+	return []route{
+		{name: "status", fresh: true, get: func(v *view, _ *query) (any, *api.Error) { return v.status(), nil }},
+		{name: "progress", fresh: true, get: func(v *view, _ *query) (any, *api.Error) { return v.current(), nil }},
+		{name: "workers", params: rows("q", "state", "sort"), get: func(v *view, q *query) (any, *api.Error) { return v.workerList(q) }},
+		{name: "worker", params: rows("name"), get: func(v *view, q *query) (any, *api.Error) { return v.worker(q) }},
+		{name: "tasks", params: rows("q", "waiting"), get: func(v *view, q *query) (any, *api.Error) { return v.taskList(q) }},
+		{name: "task", params: rows("name"), get: func(v *view, q *query) (any, *api.Error) { return v.task(q) }},
+		{name: "terms", params: rows(), get: func(v *view, q *query) (any, *api.Error) { return v.termList(q) }},
 		{
 			name: "term", params: []string{"number", "epoch", "limit"},
-			get: func(v *view[W, T], q *query) (any, *api.Error) { return v.term(q) },
+			get: func(v *view, q *query) (any, *api.Error) { return v.term(q) },
 		},
 		{
 			name: "changes", params: rows("task", "worker", "reason", "outcome", "since"),
-			get: func(v *view[W, T], q *query) (any, *api.Error) { return v.changeList(q) },
+			get: func(v *view, q *query) (any, *api.Error) { return v.changeList(q) },
 		},
-		{name: "settings", fresh: true, get: func(v *view[W, T], q *query) (any, *api.Error) { return v.settings(q.access), nil }},
+		{name: "settings", fresh: true, get: func(v *view, q *query) (any, *api.Error) { return v.settings(q.access), nil }},
 		{
 			name: "what-if", params: []string{"drain", "undrain", "silence", "lose", "add", "limit"}, fresh: true,
-			get: func(v *view[W, T], q *query) (any, *api.Error) { return v.whatIf(q) },
+			get: func(v *view, q *query) (any, *api.Error) { return v.whatIf(q) },
 		},
 	}
 }
 
 // apiRoutes adds the routes of the API.
-func (h *Handler[W, T]) apiRoutes() {
+func (h *Handler) apiRoutes() {
 	for _, rt := range h.routes() {
 		h.handle(http.MethodGet, apiPrefix+rt.name, func(w http.ResponseWriter, r *http.Request) { h.serveAPI(w, r, &rt) })
 	}
@@ -64,7 +64,7 @@ func (h *Handler[W, T]) apiRoutes() {
 }
 
 // serveAPI serves a route that reads.
-func (h *Handler[W, T]) serveAPI(w http.ResponseWriter, r *http.Request, rt *route[W, T]) {
+func (h *Handler) serveAPI(w http.ResponseWriter, r *http.Request, rt *route) {
 	v, err := h.view()
 	if err != nil {
 		h.fail(w, r, err)
@@ -87,8 +87,8 @@ func (h *Handler[W, T]) serveAPI(w http.ResponseWriter, r *http.Request, rt *rou
 }
 
 // serveDrain serves the route that writes.
-func (h *Handler[W, T]) serveDrain(w http.ResponseWriter, r *http.Request, draining bool) {
-	out, err := h.setDraining(r, newQuery(r, []string{"worker", "nth"}), draining)
+func (h *Handler) serveDrain(w http.ResponseWriter, r *http.Request, draining bool) {
+	out, err := h.setDraining(r, newQuery(r, []string{"worker"}), draining)
 	if err != nil {
 		h.fail(w, r, err)
 		return

@@ -18,7 +18,7 @@ type accessKey struct{}
 
 // admit returns an error if the request may not do what its method says. It sets the header
 // that makes a browser ask for a token.
-func (h *Handler[W, T]) admit(w http.ResponseWriter, r *http.Request, access Access) *api.Error {
+func (h *Handler) admit(w http.ResponseWriter, r *http.Request, access Access) *api.Error {
 	writes := r.Method != http.MethodGet && r.Method != http.MethodHead
 	switch {
 	case access < ReadAccess && h.tokens != nil:
@@ -43,7 +43,7 @@ func (h *Handler[W, T]) admit(w http.ResponseWriter, r *http.Request, access Acc
 }
 
 // access returns what a request may do, whatever the handler offers.
-func (h *Handler[W, T]) access(r *http.Request) Access {
+func (h *Handler) access(r *http.Request) Access {
 	switch {
 	case h.authorize != nil:
 		return h.authorize(r)
@@ -56,7 +56,7 @@ func (h *Handler[W, T]) access(r *http.Request) Access {
 }
 
 // tokenAccess compares hashes, so that the time depends on neither the token nor its length.
-func (h *Handler[W, T]) tokenAccess(r *http.Request) Access {
+func (h *Handler) tokenAccess(r *http.Request) Access {
 	_, token, ok := r.BasicAuth()
 	if !ok {
 		scheme, rest, _ := strings.Cut(r.Header.Get("Authorization"), " ")

@@ -20,11 +20,11 @@ const (
 )
 
 // status returns the state of the fleet.
-func (v *view[W, T]) status() api.Status {
+func (v *view) status() api.Status {
 	out := api.Status{
 		Header: v.header(), Title: v.h.title, Progress: v.progress(),
-		Workers: v.plan.Stats.Workers, Instances: v.plan.Stats.Instances,
-		Holds: someHolds(v.plan.Holds), MovesHeld: v.plan.Stats.MovesHeld,
+		Workers: v.stats.Workers, Instances: v.stats.Instances,
+		Holds: someHolds(v.plan().Holds), MovesHeld: v.stats.MovesHeld,
 	}
 	out.Changes, _ = v.changesOf(history.Filter{}, lastChanges, mostBytes/3)
 	problems := v.causes()
@@ -52,8 +52,8 @@ func (v *view[W, T]) status() api.Status {
 
 // overdue returns a problem if no term has ended for too long, or nil. A term that waits for
 // workers may take five timeouts. A process that does not lead has no terms.
-func (v *view[W, T]) overdue(now time.Time) *api.Problem {
-	config, stats := v.lead.Config(), &v.plan.Stats
+func (v *view) overdue(now time.Time) *api.Problem {
+	config, stats := v.lead.Config(), &v.stats
 	if v.snapshot == nil || stats.Observed {
 		return nil
 	}
@@ -94,8 +94,8 @@ func usualGap(past *history.View) time.Duration {
 }
 
 // summary returns the state of the fleet in one sentence.
-func (v *view[W, T]) summary(problems int) string {
-	in, workers := &v.plan.Stats.Instances, &v.plan.Stats.Workers
+func (v *view) summary(problems int) string {
+	in, workers := &v.stats.Instances, &v.stats.Workers
 	missing := ""
 	if in.Missing > 0 {
 		missing = " " + count(in.Missing, "of %s is missing.", "of %s are missing.")
@@ -108,15 +108,15 @@ func (v *view[W, T]) summary(problems int) string {
 		return "1 thing needs attention." + missing
 	case problems > 1:
 		return fmt.Sprintf("%d things need attention.%s", problems, missing)
-	case in.Wanted == 0 && in.Unexpected > 0 && v.plan.Stats.Changes == nil:
+	case in.Wanted == 0 && in.Unexpected > 0 && v.stats.Changes == nil:
 		return fmt.Sprintf("No tasks are loaded yet, so no task is stopped. %s on the workers.", count(in.Unexpected, "task runs", "tasks run"))
-	case len(v.plan.Workers) == 0:
+	case len(v.workers().rows) == 0:
 		return "There are no workers and no tasks."
 	case in.Wanted == 0:
 		return "There are no tasks."
 	case workers.Draining > 0:
 		return fmt.Sprintf("%s. %s.", allRun(in.Wanted), v.draining())
-	case v.plan.Stats.Spread > 1, v.plan.Stats.MovesHeld > 0:
+	case v.stats.Spread > 1, v.stats.MovesHeld > 0:
 		return allRun(in.Wanted) + "."
 	}
 	return allRun(in.Wanted) + ", evenly."
@@ -130,12 +130,12 @@ func allRun(wanted int) string {
 }
 
 // draining says how far the drains are.
-func (v *view[W, T]) draining() string {
+func (v *view) draining() string {
 	workers, left := 0, 0
-	for i := range v.plan.Workers {
-		if w := &v.plan.Workers[i]; w.Draining {
+	for i := range v.workers().rows {
+		if w := &v.workers().rows[i]; w.Draining {
 			workers++
-			left += v.workers().rows[i].Tasks
+			left += w.Tasks
 		}
 	}
 	if left == 0 {
@@ -145,7 +145,7 @@ func (v *view[W, T]) draining() string {
 }
 
 // settings returns the settings in force and what the caller may do.
-func (v *view[W, T]) settings(access Access) api.Settings {
+func (v *view) settings(access Access) api.Settings {
 	past := v.past.Counts()
 	return api.Settings{
 		Header: v.header(), Config: v.lead.Config(), Go: runtime.Version(), Module: moduleVersion(), Limit: mostRows,

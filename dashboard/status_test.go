@@ -407,7 +407,7 @@ func TestStatus_Overdue(t *testing.T) {
 		f := newFleet(t, 2, 4, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		source := &paused{Source: f.Orchestrator}
-		f.dashboard.Lead(source)
+		dashboard.Lead(f.dashboard, source)
 		done := make(chan error, 1)
 		go func() { done <- f.Run(ctx, 10*time.Second) }()
 		time.Sleep(15 * time.Second)
@@ -426,7 +426,7 @@ func TestStatus_Overdue(t *testing.T) {
 func TestD29_NoTermsAnyMore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFleet(t, 2, 4, nil)
-		f.dashboard.Lead(f.Orchestrator)
+		dashboard.Lead(f.dashboard, f.Orchestrator)
 		for range 30 {
 			f.terms(1)
 			time.Sleep(2 * time.Second)

@@ -13,39 +13,48 @@ import (
 
 // view computes the answers to one request, from one term and the history up to it. Its
 // methods are safe for concurrent use.
-type view[W, T comparable] struct {
-	*termView[W, T]
+type view struct {
+	*termView
 	past *history.View
 }
 
 // termView is a term, and what several requests about it need. That is computed once, by the
 // first request that needs it.
-type termView[W, T comparable] struct {
-	h        *Handler[W, T]
-	lead     *lead[W, T]
-	snapshot *orchestrator.Snapshot[W, T] // nil before the first term
-	plan     orchestrator.Plan[W, T]      // of snapshot
+type termView struct {
+	h        *Handler
+	lead     *lead
+	snapshot snapshot // nil before the first term
+	stats    orchestrator.TermStats
 
-	workers func() *workerTable[W, T]
-	tasks   func() *taskTable[T]
+	plan    func() *api.Plan // see snapshot
+	workers func() *workerTable
+	tasks   func() *taskTable
 	causes  func() []api.Problem // without those that depend on the time
 
 	plans map[string]api.WhatIf // of pages, by query; the holder of h.planning's token owns it
 }
 
-func newView[W, T comparable](h *Handler[W, T], l *lead[W, T], s *orchestrator.Snapshot[W, T]) *termView[W, T] {
-	v := &termView[W, T]{h: h, lead: l, snapshot: s, plans: make(map[string]api.WhatIf)}
+func newView(h *Handler, l *lead, s snapshot) *termView {
+	v := &termView{h: h, lead: l, snapshot: s, plans: make(map[string]api.WhatIf)}
 	if s != nil {
-		v.plan = s.Plan()
+		v.stats = s.Stats()
 	}
+	v.plan = sync.OnceValue(v.makePlan)
 	v.workers = sync.OnceValue(v.makeWorkers)
 	v.tasks = sync.OnceValue(v.makeTasks)
 	v.causes = sync.OnceValue(v.findCauses)
 	return v
 }
 
+func (v *termView) makePlan() *api.Plan {
+	if v.snapshot == nil {
+		return &api.Plan{}
+	}
+	return new(v.snapshot.Plan())
+}
+
 // unknownName returns the error for a name that no worker or task has.
-func (v *view[W, T]) unknownName(detail string) *api.Error {
+func (v *view) unknownName(detail string) *api.Error {
 	if v.snapshot == nil {
 		return noTerm()
 	}
@@ -55,8 +64,8 @@ func (v *view[W, T]) unknownName(detail string) *api.Error {
 }
 
 // header returns the part that all answers have.
-func (v *view[W, T]) header() api.Header {
-	stats := &v.plan.Stats
+func (v *view) header() api.Header {
+	stats := &v.stats
 	h := api.Header{Term: stats.Term, Observed: stats.Observed, Start: stats.Start, Took: stats.Total, Now: time.Now()}
 	if h.Observed && v.h.leader != nil {
 		h.Leader = printable(v.h.leader())
@@ -67,8 +76,8 @@ func (v *view[W, T]) header() api.Header {
 // tag returns the entity tag of answers that change with the term. It is weak, because each
 // answer also has the time. The tag changes too when a term is overdue, which is a problem;
 // the progress of a term under way has an answer of its own.
-func (v *view[W, T]) tag() string {
-	term, suffix := v.plan.Stats.Term, ""
+func (v *view) tag() string {
+	term, suffix := v.stats.Term, ""
 	if v.overdue(time.Now()) != nil {
 		suffix = "-overdue"
 	}
@@ -79,20 +88,16 @@ func (v *view[W, T]) tag() string {
 }
 
 // progress returns the term under way, or nil.
-func (v *view[W, T]) progress() *api.Progress {
+func (v *view) progress() *api.Progress {
 	p := v.lead.Progress()
 	if p.Phase == "" {
 		return nil
 	}
-	out := &api.Progress{Term: p.Term, Start: p.Start, Phase: p.Phase, Since: p.Since, Done: p.Done, Total: p.Total}
-	for _, name := range p.WaitingFor {
-		out.WaitingFor = append(out.WaitingFor, history.NameText(name))
-	}
-	return out
+	return &p
 }
 
 // current returns the answer that is always up to date.
-func (v *view[W, T]) current() api.Current {
+func (v *view) current() api.Current {
 	return api.Current{Header: v.header(), Tag: v.tag(), Progress: v.progress()}
 }
 

@@ -26,11 +26,13 @@ const mostPlans = 20
 //
 // An answer with an entity tag is the first one to the query after the term, since the tag says
 // that it does not change before the next term.
-func (v *view[W, T]) whatIf(q *query) (api.WhatIf, *api.Error) {
+func (v *view) whatIf(q *query) (api.WhatIf, *api.Error) {
 	limit, key := min(q.number("limit", someRows, 1), mostRows), q.values.Encode()
-	hypothesis := v.hypothesis(q)
-	if q.err != nil {
+	if v.hypothesis(q); q.err != nil {
 		return api.WhatIf{}, q.err
+	}
+	if v.snapshot == nil {
+		return api.WhatIf{}, noTerm()
 	}
 	patience := time.NewTimer(time.Second)
 	defer patience.Stop()
@@ -42,7 +44,7 @@ func (v *view[W, T]) whatIf(q *query) (api.WhatIf, *api.Error) {
 	case <-patience.C:
 		return api.WhatIf{}, problem(http.StatusTooManyRequests, "Another plan is being computed. Try again in a second.")
 	}
-	var plan orchestrator.Plan[W, T]
+	var plan api.Plan
 	var err error
 	for range 3 { // a term may end before Plan begins, and then the header must be of that
 		fresh, failed := v.h.view()
@@ -54,14 +56,16 @@ func (v *view[W, T]) whatIf(q *query) (api.WhatIf, *api.Error) {
 			answer.Header = v.header()
 			return answer, nil
 		}
-		plan, err = v.lead.Plan(hypothesis)
-		if err != nil || plan.Stats.Term.Number == v.plan.Stats.Term.Number+1 {
+		hypothesis := v.hypothesis(q) // a worker may have gone since
+		if q.err != nil {
+			return api.WhatIf{}, q.err
+		}
+		plan, err = v.snapshot.WhatIf(hypothesis, q.lines("add"))
+		if err != nil || plan.Stats.Term.Number == v.stats.Term.Number+1 {
 			break
 		}
 	}
 	switch {
-	case errors.Is(err, orchestrator.ErrNoTerm):
-		return api.WhatIf{}, noTerm()
 	case errors.Is(err, orchestrator.ErrUnknownWorker):
 		return api.WhatIf{}, v.unknownName(sentence(err))
 	case errors.Is(err, orchestrator.ErrInvalid):
@@ -79,11 +83,11 @@ func (v *view[W, T]) whatIf(q *query) (api.WhatIf, *api.Error) {
 
 // countLosses sets what the workers have now that a plan assumes to be lost. The plan counts no
 // tasks on them.
-func (v *view[W, T]) countLosses(plan *orchestrator.Plan[W, T]) {
+func (v *view) countLosses(plan *api.Plan) {
 	table := v.workers()
-	for i := range min(len(table.states), len(plan.Workers)) {
+	for i := range min(len(table.rows), len(plan.Workers)) {
 		w, now := &plan.Workers[i], &table.rows[i]
-		if w.State == orchestrator.Lost && now.State != orchestrator.Lost && w.Name == table.states[i].Name {
+		if w.State == orchestrator.Lost && now.State != orchestrator.Lost && w.Name == now.Name.Name {
 			w.Before = now.Tasks
 		}
 	}
@@ -95,55 +99,38 @@ func sentence(err error) string {
 	return strings.ToUpper(text[:min(len(text), 1)]) + text[min(len(text), 1):] + "."
 }
 
-// hypothesis returns what the query assumes. A parameter may be repeated, and have a name on
-// each line.
-func (v *view[W, T]) hypothesis(q *query) (h orchestrator.Hypothesis[W, T]) {
-	known := func(param string) (names []W) {
+// hypothesis returns what the query assumes of the workers of the term. A parameter may be repeated,
+// and have a name on each line.
+func (v *view) hypothesis(q *query) (h orchestrator.Hypothesis[int, string]) {
+	known := func(param string) (workers []int) {
 		for _, text := range q.lines(param) {
-			if i := v.named(q, text); i >= 0 {
-				names = append(names, v.workers().states[i].Name)
-			}
+			workers = append(workers, v.find(q, named(text)))
 		}
-		return names
+		return workers
 	}
 	h.Drain, h.Undrain, h.Silence, h.Lose = known("drain"), known("undrain"), known("silence"), known("lose")
 	for _, text := range q.lines("add") {
-		name, err := parseName[W](text)
-		if err != nil {
-			q.fail("The parameter add is %s: %v.", quote(text), err)
-		}
-		if len(v.workers().byText[text]) > 0 {
+		if v.workers().has(text) {
 			q.fail("A worker is called %s already.", quote(text))
 		}
-		h.AddWorkers = append(h.AddWorkers, orchestrator.Worker[W]{Name: name})
 	}
 	return h
 }
 
 // planned returns a plan with its names as text, and without what exceeds the bounds.
-func (v *view[W, T]) planned(p *orchestrator.Plan[W, T], limit, bytes int) api.WhatIf {
+func (v *view) planned(p *api.Plan, limit, bytes int) api.WhatIf {
 	out := api.WhatIf{
 		Header: v.header(), Verdict: verdict(p), WorkersTotal: len(p.Workers),
-		ChangesTotal: len(p.Changes), WaitingTotal: len(p.Waiting), PausedTotal: len(p.Paused),
+		WaitingTotal: len(p.Waiting), PausedTotal: len(p.Paused),
 	}
-	change := func(w *orchestrator.WorkerPlan[W]) int { return max(w.After-w.Before, w.Before-w.After) }
-	order := make([]*orchestrator.WorkerPlan[W], len(p.Workers))
-	for i := range p.Workers {
-		order[i] = &p.Workers[i]
+	for _, n := range p.Stats.Changes {
+		out.ChangesTotal += n
 	}
-	slices.SortStableFunc(order, func(a, b *orchestrator.WorkerPlan[W]) int { return cmp.Compare(change(b), change(a)) })
-	out.Plan = api.Plan{Stats: p.Stats, Workers: []orchestrator.WorkerPlan[string]{}}
+	change := func(w orchestrator.WorkerPlan[string]) int { return max(w.After-w.Before, w.Before-w.After) }
+	workers := slices.SortedStableFunc(slices.Values(p.Workers), func(a, b orchestrator.WorkerPlan[string]) int { return cmp.Compare(change(b), change(a)) })
+	out.Plan = api.Plan{Stats: p.Stats, Workers: some(workers, limit, bytes/4)}
 	to := &out.Plan
-	for _, w := range order[:min(limit, len(order))] {
-		to.Workers = append(to.Workers, orchestrator.WorkerPlan[string]{
-			Name: history.NameText(w.Name), State: w.State, Late: w.Late, Draining: w.Draining, Quarantined: w.Quarantined,
-			Before: w.Before, After: w.After,
-		})
-	}
-	to.Workers = to.Workers[:fit(to.Workers, bytes/4)]
-	to.Changes = someText(p.Changes, limit, bytes/4, history.ChangeText)
-	to.Waiting = someText(p.Waiting, limit, bytes/4, history.WaitingText)
-	to.Paused = someText(p.Paused, limit, bytes/4, history.PauseText)
+	to.Changes, to.Waiting, to.Paused = some(p.Changes, limit, bytes/4), some(p.Waiting, limit, bytes/4), some(p.Paused, limit, bytes/4)
 	to.Holds = someHolds(p.Holds)
 	if held := api.HeldText(p.Stats.MovesHeld, to.Holds); held != "" {
 		out.Verdict += " " + held + "."
@@ -153,24 +140,24 @@ func (v *view[W, T]) planned(p *orchestrator.Plan[W, T], limit, bytes int) api.W
 
 // someHolds returns the first holds with printable text.
 func someHolds(all []orchestrator.Hold) []orchestrator.Hold {
-	return someText(all, mostNames, mostBytes, history.HoldText)
+	holds := some(all, mostNames, mostBytes)
+	for i := range holds {
+		holds[i] = history.HoldText(&holds[i])
+	}
+	return holds
 }
 
-// someText returns the first of some values with text for names: at most limit, and as many as
-// fit into a number of bytes.
-func someText[From, To any](all []From, limit, bytes int, text func(*From) To) []To {
-	some := make([]To, min(limit, len(all)))
-	for i := range some {
-		some[i] = text(&all[i])
-	}
-	return some[:fit(some, bytes)]
+// some returns the first of some values: at most limit, and as many as fit into a number of bytes.
+func some[E any](all []E, limit, bytes int) []E {
+	all = all[:min(limit, len(all))]
+	return append([]E{}, all[:fit(all, bytes)]...)
 }
 
 // verdict returns in one sentence what follows from a plan.
-func verdict[W, T comparable](p *orchestrator.Plan[W, T]) string {
+func verdict(p *api.Plan) string {
 	counts := make(map[orchestrator.ChangeOp]int)
-	for i := range p.Changes {
-		counts[p.Changes[i].Kind.Op]++
+	for kind, n := range p.Stats.Changes {
+		counts[kind.Op] += n
 	}
 	least, most := -1, 0
 	for i := range p.Workers {
@@ -185,7 +172,7 @@ func verdict[W, T comparable](p *orchestrator.Plan[W, T]) string {
 	}
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
-	if len(p.Changes) == 0 {
+	if p.Stats.Changes == nil {
 		add("The next term would change nothing")
 	} else {
 		fewest := ""
@@ -244,7 +231,7 @@ func verdict[W, T comparable](p *orchestrator.Plan[W, T]) string {
 
 // setDraining drains a worker, or ends that. It changes what the next term does, and does
 // not wait for it.
-func (h *Handler[W, T]) setDraining(r *http.Request, q *query, draining bool) (api.Drain, *api.Error) {
+func (h *Handler) setDraining(r *http.Request, q *query, draining bool) (api.Drain, *api.Error) {
 	if h.drain == nil {
 		return api.Drain{}, problem(http.StatusForbidden, "This dashboard is read-only. The option WithDrain allows to drain workers.")
 	}
@@ -252,21 +239,15 @@ func (h *Handler[W, T]) setDraining(r *http.Request, q *query, draining bool) (a
 	if failed != nil {
 		return api.Drain{}, failed
 	}
-	text := printable(q.text("worker"))
-	var i int
-	if nth := q.number("nth", 0, 0); nth == 0 {
-		i = v.named(q, text)
-	} else if i = v.workers().find(text, nth); i < 0 && q.err == nil {
-		q.err = v.unknownName("No worker is called " + quote(text) + ".")
+	text, event := named(q.text("worker")), "worker draining"
+	if !draining {
+		event = "worker undrained"
 	}
+	i := v.find(q, text)
 	if q.err != nil {
 		return api.Drain{}, q.err
 	}
-	set, event := h.drain, "worker draining"
-	if !draining {
-		set, event = h.undrain, "worker undrained"
-	}
-	if err := set(r.Context(), v.workers().states[i].Name); err != nil {
+	if err := v.snapshot.Drain(r.Context(), i, draining); err != nil {
 		h.log(r, slog.LevelWarn, event+" failed", "worker", text, "err", err)
 		if errors.Is(err, orchestrator.ErrUnknownWorker) {
 			return api.Drain{}, v.unknownName(sentence(err))
@@ -274,5 +255,5 @@ func (h *Handler[W, T]) setDraining(r *http.Request, q *query, draining bool) (a
 		return api.Drain{}, problem(http.StatusInternalServerError, sentence(err))
 	}
 	h.log(r, slog.LevelInfo, event, "worker", text, "client", r.RemoteAddr)
-	return api.Drain{Worker: v.workers().rows[i].Name, Draining: draining}, nil
+	return api.Drain{Worker: api.Name{Name: text}, Draining: draining}, nil
 }

@@ -1,8 +1,8 @@
 package dashboard
 
 import (
-	"errors"
-	"slices"
+	"cmp"
+	"iter"
 	"strings"
 	"time"
 
@@ -15,67 +15,52 @@ import (
 const mostPauses = 100
 
 // workerTable is the workers of a term.
-type workerTable[W, T comparable] struct {
-	states []orchestrator.WorkerState[W, T] // in the order of the term
-	rows   []api.Worker                     // of states
-	byText map[string][]int                 // indexes of states, in their order
+type workerTable struct {
+	rows  []api.Worker       // in the order of the term
+	tasks []iter.Seq[string] // of rows; of a lost worker the last ones
+	index map[string]int     // of rows, by name
 }
 
-func (v *termView[W, T]) makeWorkers() *workerTable[W, T] {
-	n := len(v.plan.Workers)
-	t := &workerTable[W, T]{rows: make([]api.Worker, n), byText: make(map[string][]int, n)}
+func (v *termView) makeWorkers() *workerTable {
 	if v.snapshot == nil {
-		return t
+		return &workerTable{}
 	}
-	pauses := map[orchestrator.PauseKind]map[W]*api.Pause{orchestrator.PauseWorker: {}, orchestrator.PauseFallen: {}}
-	for i := range v.plan.Paused {
-		if p := &v.plan.Paused[i]; pauses[p.Kind] != nil {
-			pauses[p.Kind][p.Worker] = new(history.PauseText(p))
+	pauses := map[orchestrator.PauseKind]map[string]*api.Pause{orchestrator.PauseWorker: {}, orchestrator.PauseFallen: {}}
+	for i := range v.plan().Paused {
+		if p := &v.plan().Paused[i]; pauses[p.Kind] != nil {
+			pauses[p.Kind][p.Worker] = p
 		}
 	}
-	t.states = slices.AppendSeq(make([]orchestrator.WorkerState[W, T], 0, n), v.snapshot.Workers())
-	for i := range t.states {
-		state := &t.states[i]
-		if v.plan.Stats.Observed { // it has not looked before
-			state.Since, state.SinceTerm = time.Time{}, 0
+	t := v.snapshot.Workers()
+	for i := range t.rows {
+		row := &t.rows[i]
+		if v.stats.Observed { // it has not looked before
+			row.Since, row.SinceTerm = time.Time{}, 0
 		}
-		text := history.NameText(state.Name)
-		t.byText[text] = append(t.byText[text], i)
-		t.rows[i] = api.Worker{
-			Name:  key{text: text, nth: len(t.byText[text])}.name(),
-			State: state.State, Late: v.plan.Workers[i].Late, Draining: state.Draining, Quarantined: state.Quarantined,
-			Stuck: errors.Is(state.Err, orchestrator.ErrStuck), Quarantine: pauses[orchestrator.PauseWorker][state.Name],
-			Fallen: pauses[orchestrator.PauseFallen][state.Name], Since: state.Since, SinceTerm: state.SinceTerm, Err: errText(state.Err),
-			LastAnswer: state.LastAnswer, ListTook: state.ListTook, Tasks: len(state.Tasks), Settings: state.Settings, Weight: state.Weight, Level: state.Level,
-		}
+		row.Quarantine, row.Fallen = pauses[orchestrator.PauseWorker][row.Name.Name], pauses[orchestrator.PauseFallen][row.Name.Name]
 	}
 	return t
 }
 
-// find returns the index of a worker, or -1. The first of a text may be one with its place.
-func (t *workerTable[W, T]) find(text string, nth int) int {
-	if all := t.byText[text]; nth <= len(all) {
-		return all[nth-1]
-	}
-	if text, place := cutNth(text); place > 0 && nth == 1 {
-		return t.find(text, place)
-	}
-	return -1
+func (t *workerTable) has(name string) bool {
+	_, ok := t.index[name]
+	return ok
 }
 
-// named returns the index of the worker that a text names without a parameter for its place.
-// Another worker is never taken for it: a text that may mean several is an error of the query.
-func (v *view[W, T]) named(q *query, text string) int {
-	table := v.workers()
-	i, alike := table.find(text, 1), len(table.byText[text])
-	first, place := cutNth(text)
-	switch n := len(table.byText[first]); {
-	case alike > 1:
-		q.fail("%d workers are called %s: the first is %s.", alike, quote(text), quote(text+"#1"))
-	case alike == 1 && 0 < place && place <= n && n > 1:
-		q.fail("A worker is called %s, which also means one of %d that are called %s: the former is %s.", quote(text), n, quote(first), quote(text+"#1"))
-	case i < 0 && q.err == nil:
-		q.err = v.unknownName("No worker is called " + quote(text) + ".")
+// running returns the tasks of the worker at an index: none of a lost one.
+func (t *workerTable) running(i int) iter.Seq[string] {
+	if t.rows[i].State == orchestrator.Lost {
+		return func(func(string) bool) {}
+	}
+	return t.tasks[i]
+}
+
+// find returns the index of a worker. It is -1, and an error of the query, if no worker has the name.
+func (v *view) find(q *query, name string) int {
+	i, ok := v.workers().index[name]
+	if !ok {
+		q.err = cmp.Or(q.err, v.unknownName("No worker is called "+quote(name)+"."))
+		return -1
 	}
 	return i
 }
@@ -106,7 +91,7 @@ func rank(w *api.Worker) int {
 }
 
 // workerList returns the workers that the query selects.
-func (v *view[W, T]) workerList(q *query) (api.Workers, *api.Error) {
+func (v *view) workerList(q *query) (api.Workers, *api.Error) {
 	table, contains := v.workers(), printable(q.text("q"))
 	state := q.oneOf("state", "answering", "silent", "lost", "late", "draining", "quarantined", "stuck")
 	order := q.oneOf("sort", "state", "name", "tasks")
@@ -116,7 +101,7 @@ func (v *view[W, T]) workerList(q *query) (api.Workers, *api.Error) {
 		if !is(w, state) || !strings.Contains(w.Name.Name, contains) {
 			continue
 		}
-		k := key{text: w.Name.Name, nth: max(w.Nth, 1)}
+		k := key{text: w.Name.Name}
 		switch order {
 		case "", "state":
 			k.rank = rank(w)
@@ -135,61 +120,44 @@ func (v *view[W, T]) workerList(q *query) (api.Workers, *api.Error) {
 }
 
 // says returns what a worker says of its tasks.
-func (v *termView[W, T]) says(worker W) map[T]*TaskState[T] {
-	if v.h.taskStates == nil {
-		return nil
-	}
-	states := v.h.taskStates(worker)
-	says := make(map[T]*TaskState[T], len(states))
-	for i := range states {
-		says[states[i].Task] = &states[i]
+func (v *termView) says(worker int) map[string]api.TaskState {
+	says := make(map[string]api.TaskState)
+	for _, s := range v.snapshot.States(worker) {
+		says[s.Task] = api.TaskState{Name: api.Name{Name: s.Task}, State: s.State, Err: s.Err, Attempts: s.Attempts, Since: s.Since}
 	}
 	return says
 }
 
-// text returns the state as the API has it.
-func (s *TaskState[T]) text(name api.Name) api.TaskState {
-	return api.TaskState{Name: name, State: printable(s.State), Err: printable(s.Err), Attempts: s.Attempts, Since: s.Since}
-}
-
 // worker returns one worker with a part of its tasks.
-func (v *view[W, T]) worker(q *query) (api.WorkerDetail, *api.Error) {
+func (v *view) worker(q *query) (api.WorkerDetail, *api.Error) {
 	table := v.workers()
-	name, nth := q.name()
-	i := table.find(name, nth)
+	i := v.find(q, q.name())
 	if i < 0 {
-		return api.WorkerDetail{}, v.unknownName("No worker is called " + quote(name) + ".")
+		return api.WorkerDetail{}, q.err
 	}
-	state, text := &table.states[i], table.rows[i].Name.Name
+	text := table.rows[i].Name.Name
 	out := api.WorkerDetail{Header: v.header(), Worker: table.rows[i], Pauses: []api.Pause{}, Load: v.load(text)}
 	out.Changes, out.ChangesTotal = v.changesOf(history.Filter{Worker: &text}, someChanges, q.bytes/8)
 	out.Events, out.EventsTotal = v.eventsOf(text, q.bytes/8)
-	if n := len(table.byText[text]); n > 1 {
-		out.Alike = n
-	}
-	for j := range v.plan.Paused {
-		if p := &v.plan.Paused[j]; p.Worker == state.Name && p.Kind != orchestrator.PauseMoves {
+	for j := range v.plan().Paused {
+		if p := &v.plan().Paused[j]; p.Worker == text && p.Kind != orchestrator.PauseMoves {
 			if out.PausesTotal++; out.PausesTotal <= mostPauses {
-				out.Pauses = append(out.Pauses, history.PauseText(p))
+				out.Pauses = append(out.Pauses, *p)
 			}
 		}
 	}
 	out.Pauses = out.Pauses[:fit(out.Pauses, q.bytes/8)]
 
 	q.bytes /= 2
-	p := newPart[T](q)
-	for _, tasks := range [][]T{state.Tasks, state.LastTasks} {
-		for _, t := range tasks {
-			p.add(v.taskKey(t), t)
-		}
+	p := newPart[string](q)
+	for t := range table.tasks[i] {
+		p.add(key{text: t}, t)
 	}
-	says := v.says(state.Name)
+	says := v.says(i)
 	tasks := []api.TaskState{}
 	for _, selected := range p.selected() {
-		t := api.TaskState{Name: selected.name()}
-		if s := says[selected.row]; s != nil {
-			t = s.text(t.Name)
-		}
+		t := says[selected.row]
+		t.Name = selected.name()
 		tasks = append(tasks, t)
 	}
 	out.Running, out.TasksPage = page(p, p.matching, tasks)

@@ -21,7 +21,7 @@ import (
 
 // board is the dashboard of a candidate, which drains with the registry.
 type board struct {
-	*dashboard.Handler[etcd.WorkerID, string]
+	*dashboard.Handler
 	resign func()
 }
 
@@ -32,7 +32,7 @@ func (s *stage) startBoard(name string, registry *etcd.Registry) *board {
 	require.NoError(s, err)
 	election, err := etcd.NewElection(s.client, name, etcd.WithLeaseDuration(60*time.Second))
 	require.NoError(s, err)
-	h, err := dashboard.New[etcd.WorkerID, string](dashboard.WithDrain(
+	h, err := dashboard.New(dashboard.WithDrain(
 		func(ctx context.Context, w etcd.WorkerID) error { return registry.Drain(ctx, w.Name) },
 		func(ctx context.Context, w etcd.WorkerID) error { return registry.Undrain(ctx, w.Name) },
 	))
@@ -49,7 +49,7 @@ func (s *stage) startBoard(name string, registry *etcd.Registry) *board {
 			stop := func() {}
 			defer func() { stop() }()
 			return etcd.LeadWith(ctx, l, comm, 100*time.Millisecond, func(o *orchestrator.Orchestrator[etcd.WorkerID, string]) error {
-				stop = h.Lead(o)
+				stop = dashboard.Lead(h, o)
 				return errors.Join(registry.Feed(ctx, l, o), members.Feed(ctx, l, o))
 			})
 		})

@@ -3,9 +3,13 @@ package history
 // Text for names, errors and changes.
 
 import (
+	"crypto/sha256"
 	"encoding"
 	"errors"
 	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -15,19 +19,42 @@ import (
 // LongestText bounds a name or an error, in bytes.
 const LongestText = 512
 
-// NameText returns a name as text: the name if it is a string, the result of its
-// MarshalText if it has that and it succeeds, and otherwise that of fmt.Sprint, and each of
-// them as [Printable] returns it. Names with the same text cannot be told apart.
+// NameText returns a name as text: the name if it is a string, the result of its MarshalText if
+// it has that and it succeeds, an integer as fmt.Sprint prints it, and any other name as %#v does.
+// Text that is empty, begins with a quotation mark, or is not as [Printable] returns it is quoted
+// as by [strconv.Quote], and ends with a hash in place of what exceeds [LongestText].
+//
+// So the text depends on the name alone, and different names have different texts, unless their
+// MarshalText returns the same.
 func NameText[N comparable](name N) string {
 	if text, ok := any(name).(string); ok { // in a switch with the others it would be allocated
-		return Printable(text)
+		return quoted(text)
 	}
 	if n, ok := any(name).(encoding.TextMarshaler); ok {
 		if b, err := n.MarshalText(); err == nil {
-			return Printable(string(b))
+			return quoted(string(b))
 		}
 	}
-	return Printable(fmt.Sprint(name))
+	switch v := reflect.ValueOf(name); {
+	case v.Kind() == reflect.String:
+		return quoted(v.String())
+	case v.CanInt() || v.CanUint():
+		return quoted(fmt.Sprint(name))
+	}
+	return quoted(fmt.Sprintf("%#v", name))
+}
+
+// quoted returns a text, or another one in quotes if it could not be shown as it is.
+func quoted(text string) string {
+	if text != "" && text[0] != '"' && isPrintable(text) {
+		return text
+	}
+	const kept = LongestText - 40
+	q := strconv.Quote(text)
+	if len(q) > LongestText {
+		q = fmt.Sprintf("%s…\"%x", strings.ToValidUTF8(q[:kept], ""), sha256.Sum256([]byte(text)))[:LongestText]
+	}
+	return q
 }
 
 // ChangeText returns a change with text for names and errors, and with its time in UTC.

@@ -18,9 +18,8 @@
 //
 // # Names
 //
-// If several workers or tasks have names that print alike, w1 is the first, and w1#2 the second.
-// Each command prints and takes them so. What-if, drain and undrain refuse a name that may mean
-// several workers, such as w1, or w1#2 if a worker has that name. After -- a name may begin with a hyphen.
+// A name that is empty or has other than printable characters is shown in quotes, such as "a\n".
+// Each command prints and takes names so. After -- a name may begin with a hyphen.
 //
 // # Output
 //

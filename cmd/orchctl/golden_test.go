@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -57,9 +58,9 @@ func (n *network) newFleet(cluster *memory.Cluster[string, string], address stri
 	ring, err := history.New(history.WithFile(f.history, 1<<20, 2))
 	require.NoError(n.t, err)
 	n.t.Cleanup(func() { require.NoError(n.t, ring.Close()) })
-	h, err := dashboard.New[string, string](dashboard.WithTitle("tenants"), dashboard.WithDrain(drain, undrain), dashboard.WithHistory(ring))
+	h, err := dashboard.New(dashboard.WithTitle("tenants"), dashboard.WithDrain(drain, undrain), dashboard.WithHistory(ring))
 	require.NoError(n.t, err)
-	f.depose = h.Lead(f.Orchestrator)
+	f.depose = dashboard.Lead(h, f.Orchestrator)
 	n.t.Cleanup(f.depose)
 	n.serve(address, h)
 	return f
@@ -123,7 +124,7 @@ func TestD24_Golden(t *testing.T) {
 		f := n.withHistory()
 		n.serve("127.0.0.1:2", problem(503, "This process does not lead.", "http://127.0.0.1:1"))
 		for _, line := range []string{
-			"status", "status -check", "workers", "worker w3", "worker " + hostile[:2] + `\u202egnp\u001b[2J`, "tasks", "tasks tenant-0", "task everywhere",
+			"status", "status -check", "workers", "worker w3", "worker " + strconv.Quote(hostile), "tasks", "tasks tenant-0", "task everywhere",
 			"why everywhere", "why " + broken, "terms -limit 3", "changes -limit 5", "changes -worker w4 -since 1h", "waiting", "waiting -kind held",
 			"quarantined", "what-if -lose w2 -add w9",
 			"worker nonsense", "why nonsense", "what-if -drain nonsense", "drain nonsense -yes",

@@ -188,9 +188,6 @@ type WorkerDetail struct {
 	// each repetition too.
 	Changes      []RepeatedChange `json:"changes"`
 	ChangesTotal int              `json:"changes_total"`
-	// Alike counts the workers whose names have this text, if there are several. The history
-	// does not distinguish them.
-	Alike int `json:"alike,omitempty"`
 }
 
 // TermEvent is a change of a worker's condition, with the term that found it and its start.
@@ -266,9 +263,6 @@ type TaskDetail struct {
 	// repetition too.
 	Changes      []RepeatedChange `json:"changes"`
 	ChangesTotal int              `json:"changes_total"`
-	// Alike counts the tasks whose names have this text, if there are several. The history
-	// does not distinguish them.
-	Alike int `json:"alike,omitempty"`
 	// Holds is why the task would not move for an even spread, at most eight reasons.
 	Holds []orchestrator.Hold `json:"holds,omitempty"`
 	// LongestGap is the longest time for which a move left an instance stopped, of the

@@ -12,20 +12,13 @@ import (
 	"github.com/f8949c05/orchestrator/history"
 )
 
-// Name is the name of a worker or a task as text. Different names may have the same text;
-// Nth then counts them, from 2, in the order of the term. For the first it is 0.
+// Name is the name of a worker or a task as text, as [history.NameText] returns it.
 type Name struct {
 	Name string `json:"name"`
-	Nth  int    `json:"nth,omitempty"`
 }
 
-// String returns the name as a parameter: "w1", or "w1#2" for the second of this text.
-func (n Name) String() string {
-	if n.Nth > 1 {
-		return fmt.Sprintf("%s#%d", n.Name, n.Nth)
-	}
-	return n.Name
-}
+// String returns the name.
+func (n Name) String() string { return n.Name }
 
 // LongestText bounds the texts that come from workers and users, in bytes.
 const LongestText = history.LongestText

@@ -17,7 +17,7 @@ import (
 
 // board is the dashboard of this process.
 type board struct {
-	*dashboard.Handler[etcd.WorkerID, string]
+	*dashboard.Handler
 
 	listener net.Listener
 	address  string // for other processes and browsers
@@ -35,7 +35,7 @@ func (n *node) newBoard(ctx context.Context) (*board, error) {
 	if n.token != "" {
 		opts = append(opts, dashboard.WithToken(n.token))
 	}
-	h, err := dashboard.New[etcd.WorkerID, string](opts...)
+	h, err := dashboard.New(opts...)
 	if err != nil {
 		return nil, fmt.Errorf("-dashboard: %w", err)
 	}

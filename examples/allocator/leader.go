@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/dashboard"
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/examples/allocator/api"
 	"github.com/f8949c05/orchestrator/stats"
@@ -38,7 +39,7 @@ func (n *node) lead(ctx context.Context, l *etcd.Leadership) error {
 	load := func(made *orchestrator.Orchestrator[etcd.WorkerID, string]) error {
 		o = made
 		if n.board != nil {
-			stopShowing = n.board.Lead(o)
+			stopShowing = dashboard.Lead(n.board.Handler, o)
 		}
 		return errors.Join(n.registry.Feed(ctx, l, o), n.membership.Feed(ctx, l, o))
 	}

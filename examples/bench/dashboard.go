@@ -68,7 +68,7 @@ type answerCost struct {
 type shown struct {
 	leader
 	ring    *history.Ring
-	handler *dashboard.Handler[string, string]
+	handler *dashboard.Handler
 	took    time.Duration // by what OnTerm called last
 	joins   int           // workers that have joined
 }
@@ -92,7 +92,7 @@ func measureDashboard(ctx context.Context, cfg config) (b board, err error) {
 	if s.ring, err = history.New(); err != nil {
 		return b, err
 	}
-	if s.handler, err = dashboard.New[string, string](dashboard.WithHistory(s.ring)); err != nil {
+	if s.handler, err = dashboard.New(dashboard.WithHistory(s.ring)); err != nil {
 		return b, err
 	}
 	if err := b.measureTerms(ctx, s, cfg.dashboard); err != nil {
@@ -123,7 +123,7 @@ func (b *board) measureTerms(ctx context.Context, s *shown, cfg dashboardConfig)
 // block runs a block of terms. A worker joins before each second term, and is lost again.
 func (b *board) block(ctx context.Context, s *shown, cfg dashboardConfig, mode int) error {
 	if mode != alone {
-		defer s.handler.Lead(s)()
+		defer dashboard.Lead(s.handler, s)()
 	}
 	if mode == watched {
 		defer s.openAll(cfg.poll)()
@@ -264,7 +264,7 @@ func (s *shown) resolve(address string) string {
 
 // measureAnswers gives each address the first request of a term.
 func (b *board) measureAnswers(ctx context.Context, s *shown, rounds int) error {
-	defer s.handler.Lead(s)()
+	defer dashboard.Lead(s.handler, s)()
 	b.answers = make([]answerCost, len(addresses))
 	for range rounds {
 		for i, address := range addresses {
@@ -337,7 +337,7 @@ func (d *discard) Write(p []byte) (int, error) {
 // measureMemory measures what the handler keeps of a term, also after another one, and what
 // the history has after measureAnswers.
 func (b *board) measureMemory(ctx context.Context, s *shown) error {
-	stop := s.handler.Lead(s)
+	stop := dashboard.Lead(s.handler, s)
 	without := liveHeap()
 	for _, address := range addresses {
 		var a answerCost

@@ -59,12 +59,12 @@ func newFleet[W, T comparable](t *testing.T, workers []W, opts ...dashboard.Opti
 		require.NoError(t, f.AddWorker(name))
 	}
 
-	pages, err := dashboard.New[W, T](append(opts, dashboard.WithDrain(
+	pages, err := dashboard.New(append(opts, dashboard.WithDrain(
 		func(_ context.Context, worker W) error { return f.DrainWorker(worker) },
 		func(_ context.Context, worker W) error { return f.UndrainWorker(worker) },
 	))...)
 	require.NoError(t, err)
-	t.Cleanup(pages.Lead(f))
+	t.Cleanup(dashboard.Lead(pages, f))
 	mux := http.NewServeMux()
 	mux.Handle("/", pages)
 	mux.Handle("/a/b/", http.StripPrefix("/a/b", pages))

@@ -83,7 +83,7 @@ func run(ctx context.Context, s settings, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.cluster.Close(context.WithoutCancel(ctx))) }()
 	// These lines are all that a program needs to have a dashboard.
-	pages, err := dashboard.New[string, string](
+	pages, err := dashboard.New(
 		dashboard.WithTitle("example fleet"),
 		dashboard.WithTaskStates(f.taskStates),
 		dashboard.WithDrain(f.drain, f.undrain),
@@ -91,7 +91,7 @@ func run(ctx context.Context, s settings, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer pages.Lead(f)()
+	defer dashboard.Lead(pages, f)()
 
 	server, err := stage.Serve(s.addr, pages)
 	if err != nil {

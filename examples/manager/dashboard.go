@@ -22,7 +22,7 @@ type board struct {
 
 // startBoard serves a dashboard at an address until end.
 func startBoard(address string, m *manager.Manager) (*board, error) {
-	h, err := dashboard.New[grpcWorker, string](
+	h, err := dashboard.New(
 		dashboard.WithTitle("manager"),
 		dashboard.WithDrain(
 			func(ctx context.Context, w grpcWorker) error { return m.Drain(ctx, w.Name) },
@@ -40,7 +40,7 @@ func startBoard(address string, m *manager.Manager) (*board, error) {
 	b := &board{
 		address: fmt.Sprintf("http://%s/", listener.Addr()),
 		server:  &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute},
-		stop:    h.Lead(m), ended: make(chan struct{}),
+		stop:    dashboard.Lead(h, m), ended: make(chan struct{}),
 	}
 	go func() {
 		defer close(b.ended)

@@ -24,14 +24,14 @@ func New(r *replica.Replica, opts ...dashboard.Option) (http.Handler, error) {
 	if r == nil {
 		return nil, fmt.Errorf("admin: %w: the replica is nil", orchestrator.ErrInvalid)
 	}
-	pages, err := dashboard.New[replica.WorkerID, string](append([]dashboard.Option{
+	pages, err := dashboard.New(append([]dashboard.Option{
 		dashboard.WithLeader(func() string { return leader(r) }),
 		dashboard.WithTaskStates(func(w replica.WorkerID) []dashboard.TaskState[string] { return states(r, w) }),
 	}, opts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("admin: %w", err)
 	}
-	pages.Lead(r)
+	dashboard.Lead(pages, r)
 	own := prometheus.NewRegistry()
 	if _, err := stats.RegisterReplica(own, r.Status); err != nil {
 		return nil, fmt.Errorf("admin: %w", err)

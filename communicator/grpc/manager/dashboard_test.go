@@ -19,12 +19,12 @@ import (
 // newDashboard returns a dashboard of a manager, which drains with the manager.
 func newDashboard(t *testing.T, m *manager.Manager) http.Handler {
 	t.Helper()
-	h, err := dashboard.New[grpc.WorkerID, string](dashboard.WithDrain(
+	h, err := dashboard.New(dashboard.WithDrain(
 		func(ctx context.Context, w grpc.WorkerID) error { return m.Drain(ctx, w.Name) },
 		func(ctx context.Context, w grpc.WorkerID) error { return m.Undrain(ctx, w.Name) },
 	))
 	require.NoError(t, err)
-	t.Cleanup(h.Lead(m))
+	t.Cleanup(dashboard.Lead(h, m))
 	return h
 }
 
