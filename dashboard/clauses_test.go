@@ -161,6 +161,11 @@ func TestD2_Size(t *testing.T) {
 		w := serve(h, request(http.MethodGet, "/api/v1/"+target))
 		require.Equal(t, http.StatusOK, w.Code, target)
 		require.LessOrEqual(t, w.Body.Len(), 256<<10, target)
+		for _, kind := range []string{"text/plain", "text/plain; width=40", "text/plain; width=200; colour=true", "text/plain; view=names", "text/plain; view=waiting"} {
+			r := request(http.MethodGet, "/api/v1/"+target)
+			r.Header.Set("Accept", kind)
+			require.LessOrEqual(t, serve(h, r).Body.Len(), 256<<10, "%s as %s", target, kind)
+		}
 	}
 	a := get[api.Workers](t, h, "/api/v1/workers?limit=1000")
 	require.Equal(t, 300, a.Total)

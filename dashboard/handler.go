@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"html/template"
 	"log/slog"
 	"maps"
@@ -24,6 +25,8 @@ type Handler struct {
 	crossOrigin *http.CrossOriginProtection
 	endpoints   map[string]endpoint
 	templates   map[string]*template.Template // of the pages
+	texts       *textTemplate                 // of the answers as text
+	replays     bool                          // it shows a log
 	gzips       sync.Pool
 	planning    chan struct{} // holds a token while a what-if plan is computed
 
@@ -54,6 +57,9 @@ func New(opts ...Option) (*Handler, error) {
 	h.apiRoutes()
 	if err = h.pageRoutes(); err != nil {
 		return nil, err
+	}
+	if h.texts, err = h.newTexts(); err != nil {
+		return nil, fmt.Errorf("parse the texts: %w", err)
 	}
 	return h, nil
 }
@@ -117,7 +123,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cache-Control", "private, no-cache")
-	header.Add("Vary", "Authorization, Accept-Encoding")
+	header.Add("Vary", "Authorization, Accept, Accept-Encoding")
 	access := h.access(r)
 	if err := h.admit(w, r, access); err != nil {
 		h.fail(w, r, err)

@@ -58,11 +58,18 @@ func (v *view) changeList(q *query) (api.Changes, *api.Error) {
 		Outcome: orchestrator.Outcome(q.oneOf("outcome",
 			"planned", "dry", "done", "failed", "returned", "unknown", "stopping", "skipped")),
 	}
+	head := v.header()
 	if text := q.text("since"); text != "" {
-		var err error
-		if filter.Since, err = time.Parse(time.RFC3339Nano, text); err != nil {
-			q.fail("The parameter since is %s: must be a time such as 2006-01-02T15:04:05Z.", quote(printable(text)))
+		ago, err := time.ParseDuration(text)
+		if filter.Since = head.Now.Add(-ago); err != nil {
+			filter.Since, err = time.Parse(time.RFC3339Nano, text)
 		}
+		if err != nil {
+			q.fail("The parameter since is %s: must be a duration such as 10m, or a time such as 2006-01-02T15:04:05Z.", quote(printable(text)))
+		}
+	}
+	if text := q.text("newer"); text != "" {
+		filter.Newer = q.term("newer", text)
 	}
 	limit := min(q.number("limit", someRows, 1), mostRows)
 	var after history.Position
@@ -75,7 +82,7 @@ func (v *view) changeList(q *query) (api.Changes, *api.Error) {
 		return api.Changes{}, q.err
 	}
 	rows, matching := v.past.Repeated(filter, after, limit+1)
-	out := api.Changes{Header: v.header(), Changes: repeated(rows[:min(len(rows), limit)])}
+	out := api.Changes{Header: head, Changes: repeated(rows[:min(len(rows), limit)])}
 	n := fit(out.Changes, q.bytes)
 	out.Changes = out.Changes[:n]
 	out.Page = api.Page{Total: v.past.Counts().Changes, Matching: matching}
@@ -95,7 +102,7 @@ func (q *query) term(name, value string) (t orchestrator.Term) {
 	t.Epoch, errs[0] = strconv.ParseUint(epoch, 10, 64)
 	t.Number, errs[1] = strconv.ParseUint(number, 10, 64)
 	if !ok || errs[0] != nil || errs[1] != nil {
-		q.fail("The parameter %s is %s: must be what the answer before had in \"after\".", name, quote(printable(value)))
+		q.fail("The parameter %s is %s: must be an epoch and a number, such as 7-1200, as an answer had them.", name, quote(printable(value)))
 	}
 	return t
 }

@@ -40,7 +40,7 @@ func (h *Handler) routes() []route {
 			get: func(v *view, q *query) (any, *api.Error) { return v.term(q) },
 		},
 		{
-			name: "changes", params: rows("task", "worker", "reason", "outcome", "since"),
+			name: "changes", params: rows("task", "worker", "reason", "outcome", "since", "newer"),
 			get: func(v *view, q *query) (any, *api.Error) { return v.changeList(q) },
 		},
 		{name: "settings", fresh: true, get: func(v *view, q *query) (any, *api.Error) { return v.settings(q.access), nil }},
@@ -74,13 +74,24 @@ func (h *Handler) serveAPI(w http.ResponseWriter, r *http.Request, rt *route) {
 	if !rt.fresh {
 		tag = v.tag()
 	}
+	asText := wanted(r)
+	if tag != "" && asText != nil {
+		tag = tagOf(tag, asText)
+	}
 	if q.err == nil && tag != "" && matches(r.Header.Get("If-None-Match"), tag) {
 		h.write(w, r, answer{tag: tag}) // without the work
 		return
 	}
+	if asText != nil {
+		q.bytes = textBytes
+	}
 	value, err := rt.get(v, q)
 	if err = cmp.Or(q.err, err); err != nil {
 		h.fail(w, r, err)
+		return
+	}
+	if asText != nil {
+		h.writeText(w, r, rt.name, tag, api.Text{Header: v.header()}, value)
 		return
 	}
 	h.writeJSON(w, r, http.StatusOK, tag, value)

@@ -45,6 +45,7 @@ type snapshot interface {
 	// Workers returns the workers. Of those whose names have the same text, the second is w1#2.
 	Workers() *workerTable
 	Expected() iter.Seq[orchestrator.Task[string]]
+	CountExpected() int
 	// Explain returns why each worker has a task or not, without the names of the workers, and why the
 	// task would not move for an even spread.
 	Explain(task string) ([]api.WorkerReason, []orchestrator.Hold)
@@ -182,7 +183,24 @@ func (s textSnapshot[W, T]) Workers() *workerTable {
 	return table
 }
 
+func (s textSnapshot[W, T]) CountExpected() (n int) {
+	for range s.term.Expected() {
+		n++
+	}
+	return n
+}
+
+// Expected copies no task twice if their names are strings.
 func (s textSnapshot[W, T]) Expected() iter.Seq[orchestrator.Task[string]] {
+	if tasks, ok := any(s.term.Expected()).(iter.Seq[orchestrator.Task[string]]); ok {
+		return func(yield func(orchestrator.Task[string]) bool) {
+			for t := range tasks {
+				if t.Name = history.NameText(t.Name); !yield(t) {
+					return
+				}
+			}
+		}
+	}
 	return func(yield func(orchestrator.Task[string]) bool) {
 		for t := range s.term.Expected() {
 			if !yield(orchestrator.NewTask(history.NameText(t.Name), t.Settings())) {

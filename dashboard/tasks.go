@@ -17,15 +17,11 @@ type taskTable struct {
 }
 
 func (v *termView) makeTasks() *taskTable {
-	t := &taskTable{}
 	if v.snapshot == nil {
-		return t
+		return &taskTable{}
 	}
-	for range v.snapshot.Expected() {
-		t.expected++
-	}
-	t.unexpected = v.findUnexpected(t.expected)
-	return t
+	n := v.snapshot.CountExpected()
+	return &taskTable{expected: n, unexpected: v.findUnexpected(n)}
 }
 
 // findUnexpected returns the tasks that run and are not expected.
@@ -92,11 +88,11 @@ func (v *termView) allTasks(t *taskTable) iter.Seq[orchestrator.Task[string]] {
 // taskList returns the tasks that the query selects.
 func (v *view) taskList(q *query) (api.Tasks, *api.Error) {
 	table, contains := v.tasks(), printable(q.text("q"))
-	kind := orchestrator.WaitingKind(q.oneOf("waiting", "any", "missing", "held", "staying", "unplaced", "failing"))
+	kind := q.oneOf("waiting", "any", "missing", "held", "staying", "unplaced", "failing")
 	waits := make(map[string]bool)
 	if kind != "" {
 		for i := range v.plan().Waiting {
-			if w := &v.plan().Waiting[i]; kind == "any" || w.Kind() == kind || kind == "missing" && isMissing(w) {
+			if w := v.plan().Waiting[i]; isKind(w, kind) {
 				waits[w.Task] = true
 			}
 		}
@@ -113,6 +109,11 @@ func (v *view) taskList(q *query) (api.Tasks, *api.Error) {
 	out := api.Tasks{Header: v.header()}
 	out.Tasks, out.Page = page(p, table.expected+len(table.unexpected), v.taskRows(p.selected()))
 	return out, q.err
+}
+
+// isKind reports whether waiting instances are of a kind that the parameter "waiting" names.
+func isKind(w api.Waiting, kind string) bool {
+	return kind == "any" || kind == string(w.Kind()) || kind == "missing" && isMissing(&w)
 }
 
 // isMissing reports whether waiting instances neither run nor are held.
@@ -206,7 +207,7 @@ func (v *view) task(q *query) (api.TaskDetail, *api.Error) {
 		reasons = append(reasons, explained[selected.row])
 	}
 	out.Reasons, out.ReasonsPage = page(p, p.matching, reasons)
-	for i := range table.rows {
+	for i := range explained {
 		if explained[i].Has && len(out.States) < mostNames {
 			if s, ok := v.says(i)[text]; ok {
 				out.States = append(out.States, api.InstanceState{Worker: table.rows[i].Name, State: s})

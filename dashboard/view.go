@@ -67,6 +67,9 @@ func (v *view) unknownName(detail string) *api.Error {
 func (v *view) header() api.Header {
 	stats := &v.stats
 	h := api.Header{Term: stats.Term, Observed: stats.Observed, Start: stats.Start, Took: stats.Total, Now: time.Now()}
+	if v.h.replays {
+		h.Now = h.Start.Add(h.Took)
+	}
 	if h.Observed && v.h.leader != nil {
 		h.Leader = printable(v.h.leader())
 	}

@@ -153,11 +153,16 @@ func (v *view) worker(q *query) (api.WorkerDetail, *api.Error) {
 	for t := range table.tasks[i] {
 		p.add(key{text: t}, t)
 	}
-	says := v.says(i)
+	says, stays := v.says(i), make(map[string]orchestrator.Reason)
+	for j := range v.plan().Waiting {
+		if w := &v.plan().Waiting[j]; w.Named && w.Worker == text {
+			stays[w.Task] = w.Reason
+		}
+	}
 	tasks := []api.TaskState{}
 	for _, selected := range p.selected() {
 		t := says[selected.row]
-		t.Name = selected.name()
+		t.Name, t.Stays = selected.name(), stays[selected.row]
 		tasks = append(tasks, t)
 	}
 	out.Running, out.TasksPage = page(p, p.matching, tasks)

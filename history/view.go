@@ -114,8 +114,9 @@ type Filter struct {
 	// Reason and Outcome are values of a change, or empty.
 	Reason  orchestrator.Reason
 	Outcome orchestrator.Outcome
-	// Since excludes the terms that began earlier.
+	// Since excludes the terms that began earlier, and Newer those up to it.
 	Since time.Time
+	Newer orchestrator.Term
 }
 
 // normal returns the filter with names as the ring has them.
@@ -161,7 +162,7 @@ func (v *View) Changes(f Filter) iter.Seq2[Position, *Change] {
 	f = f.normal()
 	return func(yield func(Position, *Change) bool) {
 		for _, t := range slices.Backward(v.terms[v.stripped:]) {
-			if t.Stats.Start.Before(f.Since) {
+			if t.Stats.Start.Before(f.Since) || t.Stats.Term.Compare(f.Newer) <= 0 {
 				return
 			}
 			for i := range slices.Backward(t.Changes) {

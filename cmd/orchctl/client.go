@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -139,10 +140,28 @@ func (c *client) close() {
 	}
 }
 
-// request asks the servers in turn until one leads, or leads to the leader, and decodes its
-// answer. The timeout bounds the whole, and the servers share it. The error of a server that
+// reply is an answer, and what it says of itself.
+type reply struct {
+	api.Text
+	body []byte
+}
+
+// read reads an answer as JSON.
+func (c *client) read(ctx context.Context, method, route string, query url.Values, answer any) error {
+	a, err := c.request(ctx, method, route, query, "application/json")
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(a.body, answer); err != nil {
+		return foreign(c.last, route, err)
+	}
+	return nil
+}
+
+// request asks the servers in turn until one leads, or leads to the leader, and returns its
+// answer in a media type. The timeout bounds the whole, and the servers share it. The error of a server that
 // answers, and is not merely without a leader, is final.
-func (c *client) request(ctx context.Context, method, route string, query url.Values, answer any) error {
+func (c *client) request(ctx context.Context, method, route string, query url.Values, accept string) (*reply, error) {
 	end := time.Now().Add(c.timeout)
 	servers := c.servers
 	if c.last != nil {
@@ -160,43 +179,43 @@ func (c *client) request(ctx context.Context, method, route string, query url.Va
 			continue
 		}
 		within := time.Until(end) / time.Duration(len(servers)-i)
-		share, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("no answer within %v; is the address right? (-timeout waits longer)", short(within)))
-		err := c.follow(share, s, method, route, query, answer)
+		share, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("no answer within %v; is the address right? (-timeout waits longer)", within.Round(time.Millisecond)))
+		answer, err := c.follow(share, s, method, route, query, accept)
 		cancel()
 		switch {
 		case ctx.Err() != nil:
-			return context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		case exitCode(err) != exitUnreachable:
-			return err
+			return answer, err
 		}
 		failures = append(failures, err.Error())
 	}
 	if len(servers) > 1 {
-		return fail(exitUnreachable, "none of the %d servers leads: %s", len(servers), strings.Join(failures, "; "))
+		return nil, fail(exitUnreachable, "none of the %d servers leads: %s", len(servers), strings.Join(failures, "; "))
 	}
-	return fail(exitUnreachable, "%s", failures[0])
+	return nil, fail(exitUnreachable, "%s", failures[0])
 }
 
 // follow asks a server, or else the leader that it names.
-func (c *client) follow(ctx context.Context, s *server, method, route string, query url.Values, answer any) error {
+func (c *client) follow(ctx context.Context, s *server, method, route string, query url.Values, accept string) (*reply, error) {
 	said := ""
 	for range maxHops {
-		leader, err := c.ask(ctx, s, method, route, query, answer)
-		if exitCode(err) == exitUnreachable {
-			return fail(exitUnreachable, "%s%w", said, err)
-		} else if err != nil {
-			return err
-		}
-		if leader == "" {
+		answer, leader, err := c.ask(ctx, s, method, route, query, accept)
+		switch {
+		case exitCode(err) == exitUnreachable:
+			return nil, fail(exitUnreachable, "%s%w", said, err)
+		case err != nil:
+			return nil, err
+		case leader == "":
 			c.last = s
-			return nil
+			return answer, nil
 		}
 		next, err := c.leader(s, leader)
 		if err != nil {
-			return fail(exitUnreachable, "%s does not lead, and names a leader that cannot be asked: %w", s.shown, err)
+			return nil, fail(exitUnreachable, "%s does not lead, and names a leader that cannot be asked: %w", s.shown, err)
 		}
 		if c.silent[next.shown] {
-			return fail(exitUnreachable, "%s says that %s leads", s.shown, next.shown)
+			return nil, fail(exitUnreachable, "%s says that %s leads", s.shown, next.shown)
 		}
 		said = fmt.Sprintf("%s says that %s leads; ", s.shown, next.shown)
 		if next.shown == s.shown {
@@ -204,7 +223,7 @@ func (c *client) follow(ctx context.Context, s *server, method, route string, qu
 		}
 		s = next
 	}
-	return fail(exitUnreachable, "%sno leader found; it may be changing, try again", said)
+	return nil, fail(exitUnreachable, "%sno leader found; it may be changing, try again", said)
 }
 
 // leader returns the server with the address that s names as the leader's. An address
@@ -244,14 +263,14 @@ func (c *client) mayHaveToken(s *server) bool {
 }
 
 // ask makes one request. If the server does not lead, it returns the address of the leader.
-func (c *client) ask(ctx context.Context, s *server, method, route string, query url.Values, answer any) (leader string, err error) {
+func (c *client) ask(ctx context.Context, s *server, method, route string, query url.Values, accept string) (answer *reply, leader string, err error) {
 	u := s.base.JoinPath("api", "v1", route)
 	u.RawQuery = query.Encode()
 	request, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
-		return "", fail(exitFailed, "%s: %w", s.shown, err)
+		return nil, "", fail(exitFailed, "%s: %w", s.shown, err)
 	}
-	request.Header.Set("Accept", "application/json")
+	request.Header.Set("Accept", accept)
 	request.Header.Set("User-Agent", "orchctl")
 	token := c.token != "" && c.mayHaveToken(s)
 	if token {
@@ -260,17 +279,18 @@ func (c *client) ask(ctx context.Context, s *server, method, route string, query
 	response, err := s.http.Do(request)
 	if err != nil {
 		c.silent[s.shown] = true
-		return "", unreachable(ctx, s, err)
+		return nil, "", unreachable(ctx, s, err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return "", unreachable(ctx, s, err)
+		return nil, "", unreachable(ctx, s, err)
 	case len(body) > maxAnswer:
-		return "", fail(exitFailed, "%s: the answer has more than %d bytes; it is no dashboard", s.shown, maxAnswer)
+		return nil, "", fail(exitFailed, "%s: the answer has more than %d bytes; it is no dashboard", s.shown, maxAnswer)
 	case response.StatusCode == http.StatusOK:
-		return "", decode(s, route, response, body, answer)
+		answer, err = decode(s, route, response, body)
+		return answer, "", err
 	}
 	var problem api.Error
 	if kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); kind == "application/problem+json" {
@@ -279,26 +299,31 @@ func (c *client) ask(ctx context.Context, s *server, method, route string, query
 		}
 	}
 	if problem.Leader != "" && response.StatusCode == http.StatusServiceUnavailable {
-		return problem.Leader, nil
+		return nil, problem.Leader, nil
 	}
-	return "", c.refused(s, route, response, body, &problem, token)
+	return nil, "", c.refused(s, route, response, body, &problem, token)
 }
 
 // decode reads an answer. It recognizes other servers by what they lack: every answer to a
 // GET has the time.
-func decode(s *server, route string, response *http.Response, body []byte, answer any) error {
-	var header api.Header
-	err := json.Unmarshal(body, &header)
-	if err == nil && response.Request.Method == http.MethodGet && header.Now.IsZero() {
+func decode(s *server, route string, response *http.Response, body []byte) (*reply, error) {
+	a, about := &reply{body: body}, response.Header.Get(api.TextHeader)
+	err := json.Unmarshal([]byte(cmp.Or(about, string(body))), &a.Text)
+	switch {
+	case err == nil && response.Request.Method == http.MethodGet && a.Now.IsZero():
 		err = errors.New("it has no time")
-	}
-	if err == nil {
-		err = json.Unmarshal(body, answer)
+	case err == nil && about == "" && response.Request.Header.Get("Accept") != "application/json":
+		err = errors.New("it is not the text that was asked for; -o json may work")
 	}
 	if err != nil {
-		return fail(exitFailed, "%s: the answer to %s is not that of a dashboard of this version (%s); is the address right?", s.shown, route, api.Printable(err.Error()))
+		return nil, foreign(s, route, err)
 	}
-	return nil
+	return a, nil
+}
+
+// foreign returns the error for an answer that cannot be read.
+func foreign(s *server, route string, err error) error {
+	return fail(exitFailed, "%s: the answer to %s is not that of a dashboard of this version (%s); is the address right?", s.shown, route, api.Printable(err.Error()))
 }
 
 // refused returns the error for an answer other than 200.

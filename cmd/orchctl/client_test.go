@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,11 +56,17 @@ func problem(status int, detail, leader string) http.Handler {
 	return answers(status, api.Error{Title: http.StatusText(status), Status: status, Detail: detail, Leader: leader})
 }
 
+// text answers with text.
+func text(w http.ResponseWriter, about api.Text, body string) {
+	encoded, _ := json.Marshal(about)
+	w.Header().Set("Content-Type", "text/plain")
+	w.Header().Set(api.TextHeader, string(encoded))
+	_, _ = io.WriteString(w, body)
+}
+
 // healthy answers as a dashboard without problems.
 func healthy() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answers(http.StatusOK, api.Status{Header: header(), Title: "fleet", Summary: "All 3 instances run, evenly."}).ServeHTTP(w, r)
-	})
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { text(w, api.Text{Header: header()}, ok) })
 }
 
 const ok = "ok: All 3 instances run, evenly.\n"
@@ -297,6 +304,7 @@ func TestUsage(t *testing.T) {
 		"status -nonsense":             "flag provided but not defined",
 		"status x":                     `unexpected argument "x"`,
 		"changes -outcome bad":         "must be done, failed, ",
+		"changes -since yesterday":     "invalid duration",
 		"worker":                       "NAME is missing",
 		"drain":                        "WORKER… is missing",
 		"-o yaml status":               "-o yaml: must be table, json or name",
@@ -356,24 +364,56 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// The number of requests does not grow with that of workers.
-func TestQuarantined_IsOneRequest(t *testing.T) {
+// A list is read page by page up to the limit, and its parts are one output.
+func TestList_IsReadPageByPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
-		var requests atomic.Int64
-		var all []api.Worker
-		for i := range 100 {
-			all = append(all, api.Worker{Name: api.Name{Name: fmt.Sprint(i)}, Quarantine: &api.Pause{Kind: orchestrator.PauseWorker, Until: 5}})
-		}
+		const all = 2500
 		n.serve("a:80", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			requests.Add(1)
-			answers(http.StatusOK, api.Workers{Header: header(), Page: api.Page{Total: 100, Matching: 100}, Workers: all}).ServeHTTP(w, r)
+			after, _ := strconv.Atoi(r.URL.Query().Get("after"))
+			limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+			a := api.Workers{Header: header(), Page: api.Page{Total: all, Matching: all}, Workers: []api.Worker{}}
+			names := ""
+			for i := after; i < min(after+limit, all); i++ {
+				a.Workers = append(a.Workers, api.Worker{Name: api.Name{Name: fmt.Sprint(i)}})
+				names += fmt.Sprintln(i)
+			}
+			if next := after + limit; next < all {
+				a.After = fmt.Sprint(next)
+			}
+			if r.Header.Get("Accept") == "application/json" {
+				answers(http.StatusOK, a).ServeHTTP(w, r)
+				return
+			}
+			text(w, api.Text{Header: a.Header, Page: a.Page, Rows: len(a.Workers)}, names)
 		}))
-		require.Equal(t, 101, strings.Count(n.run("http://a", "quarantined").out, "\n"))
-		require.EqualValues(t, 1, requests.Load())
+		for limit, want := range map[string]int{"0": all, "1200": 1200, "7": 7} {
+			got := n.run("http://a", "workers", "-o", "name", "-limit", limit)
+			require.Equal(t, want, strings.Count(got.out, "\n"))
+			require.Equal(t, want < all, strings.Contains(got.errors, fmt.Sprintf("only the first %d rows of %d; -limit 0 shows all", want, all)))
+			var list api.Workers
+			require.NoError(t, json.Unmarshal([]byte(n.run("http://a", "workers", "-o", "json", "-limit", limit).out), &list))
+			require.Len(t, list.Workers, want)
+			require.Equal(t, fmt.Sprint(want-1), list.Workers[want-1].Name.Name)
+		}
 	})
 }
 
+// An older dashboard, which has no texts, is told apart from a server that is none.
+func TestText_OfAnOlderDashboard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		n.serve("a:80", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			answers(http.StatusOK, api.Status{Header: header()}).ServeHTTP(w, r)
+		}))
+		got := n.run("http://a", "status")
+		require.Equal(t, exitFailed, got.code)
+		require.Contains(t, got.errors, "it is not the text that was asked for; -o json may work")
+		require.Equal(t, exitDone, n.run("http://a", "status", "-o", "json").code)
+	})
+}
+
+// The text of watch is that of terms, and changes of the state within a term.
 func TestWatch_GoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -383,14 +423,14 @@ func TestWatch_GoesOn(t *testing.T) {
 			head := header()
 			head.Term.Number = term.Load()
 			if strings.HasSuffix(r.URL.Path, "changes") {
-				kind := orchestrator.ChangeKind{Op: orchestrator.Move, Reason: orchestrator.ReasonDrain}
-				answers(200, api.Changes{Header: head, Changes: []api.RepeatedChange{
-					{Term: orchestrator.Term{Epoch: 1, Number: 2}, Times: 1, Change: api.Change{Kind: kind, Task: "new\x1b", From: "w1", To: "w2", Outcome: "done", Gap: time.Second}},
-					{Term: orchestrator.Term{Epoch: 1, Number: 1}, Times: 1, Change: api.Change{Kind: kind, Task: "old"}},
-				}}).ServeHTTP(w, r)
+				news := ""
+				if r.URL.Query().Get("newer") == "1-1" {
+					news = "a change\n"
+				}
+				text(w, api.Text{Header: head}, news)
 				return
 			}
-			answers(200, api.Status{Header: head, Summary: fmt.Sprintf("In term %d.", min(head.Term.Number, 2))}).ServeHTTP(w, r)
+			text(w, api.Text{Header: head}, fmt.Sprintf("ok: In term %d.\n", min(head.Term.Number, 2)))
 		})
 		stop := n.serve("a:80", h)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -408,7 +448,7 @@ func TestWatch_GoesOn(t *testing.T) {
 		cancel()
 		require.Equal(t, exitDone, <-code)
 		require.Equal(t, "1999-12-31 23:59:59 UTC  term 1 of epoch 1: ok: In term 1.\n"+
-			"2000-01-01 00:00:06 UTC  term 2: move new\\u001b w1 -> w2, drain: done, stopped for 1s\n"+
+			"a change\n"+
 			"2000-01-01 00:00:06 UTC  term 2: ok: In term 2.\n", out.String())
 		require.Equal(t, "orchctl: http://a: connection refused; does the process run, and is the address right?; asking again every 1s\norchctl: http://a answers again\n", errs.String())
 	})
@@ -424,21 +464,18 @@ func TestWatch_LosesNoChange(t *testing.T) {
 			head.Term.Number = min(requests.Add(1), 2)
 			switch {
 			case !strings.HasSuffix(r.URL.Path, "changes"):
-				answers(http.StatusOK, api.Status{Header: head, Summary: "x"}).ServeHTTP(w, r)
+				text(w, api.Text{Header: head}, "ok: x\n")
 			case lists.Add(1) == 1:
 				problem(http.StatusServiceUnavailable, "This process does not lead.", "").ServeHTTP(w, r)
 			default:
-				kind := orchestrator.ChangeKind{Op: orchestrator.Stop, Reason: orchestrator.ReasonUnexpected}
-				answers(http.StatusOK, api.Changes{Header: head, Page: api.Page{After: "more"}, Changes: []api.RepeatedChange{
-					{Term: head.Term, Times: 1, Change: api.Change{Kind: kind, Task: "new", From: "w1", Outcome: "done"}},
-				}}).ServeHTTP(w, r)
+				text(w, api.Text{Header: head, Page: api.Page{After: "more"}, Rows: 1}, "the change\n")
 			}
 		}))
 		ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
 		defer cancel()
 		p, out, errs := n.process()
 		require.Equal(t, exitDone, p.run(ctx, []string{"watch", "-server", "http://a"}))
-		require.Equal(t, 1, strings.Count(out.String(), "stop new w1 ->, unexpected: done\n"), out)
+		require.Equal(t, 1, strings.Count(out.String(), "the change\n"), out)
 		require.Contains(t, errs.String(), "only the last 1 are shown")
 	})
 }

@@ -1,4 +1,5 @@
-// Orchctl shows and steers a fleet through its dashboard: the JSON API of package dashboard.
+// Orchctl shows and steers a fleet through its dashboard: the API of package dashboard, which also
+// renders the tables.
 //
 //	orchctl -server http://127.0.0.1:8080 status
 //	orchctl why tenant-013

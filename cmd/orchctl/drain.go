@@ -4,15 +4,17 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -28,14 +30,17 @@ func drain(f *flag.FlagSet) action {
 			return fail(exitUsage, "drain: no terminal to ask on: give -yes")
 		}
 		names = slices.Compact(slices.Sorted(slices.Values(names)))
-		var plan api.WhatIf
+		var plan *reply
 		if err := s.mayWrite(ctx); err != nil {
 			return err
 		}
-		if err := s.plan(ctx, url.Values{"drain": names}, &plan); err != nil {
+		if err := s.patiently(ctx, func() (err error) {
+			plan, err = s.request(ctx, http.MethodGet, "what-if", url.Values{"drain": names}, "text/plain")
+			return err
+		}); err != nil {
 			return err
 		}
-		s.say("%s", s.planText(&plan))
+		s.say("%s", plan.body)
 		if !*yes {
 			if err := s.confirm(ctx, fmt.Sprintf("Drain %s?", plural(len(names), "worker"))); err != nil {
 				return err
@@ -65,7 +70,7 @@ func undrain(*flag.FlagSet) action {
 // mayWrite returns an error if the dashboard does not let the caller drain workers.
 func (s *session) mayWrite(ctx context.Context) error {
 	var a api.Settings
-	if err := s.get(ctx, "settings", nil, &a); err != nil {
+	if err := s.read(ctx, http.MethodGet, "settings", nil, &a); err != nil {
 		return err
 	}
 	if !a.Writable {
@@ -119,15 +124,15 @@ type drained struct {
 func (d *draining) set(ctx context.Context, method string, names []string, term orchestrator.Term) error {
 	for _, n := range names {
 		var a api.Drain
-		if err := d.request(ctx, method, "drain", url.Values{"worker": {n}}, &a); err != nil {
+		if err := d.read(ctx, method, "drain", url.Values{"worker": {n}}, &a); err != nil {
 			return err
 		}
 		since := orchestrator.Term{Epoch: term.Epoch}
 		d.workers = append(d.workers, drained{Worker: n, Draining: a.Draining, since: since, told: term})
 		if a.Draining {
-			d.say("%s drains", name(n))
+			d.say("%s drains", n)
 		} else {
-			d.say("%s no longer drains", name(n))
+			d.say("%s no longer drains", n)
 		}
 	}
 	return nil
@@ -138,20 +143,32 @@ func (d *draining) show() error {
 	if len(d.workers) == 0 { // the first one was refused
 		return nil
 	}
-	return d.session.show(d.workers, column(d.workers, func(w *drained) string { return w.Worker }), func() string {
-		var rows [][]string
-		for _, w := range d.workers {
-			state := "open"
-			switch {
-			case w.Empty:
-				state = "empty"
-			case w.Draining:
-				state = "draining"
-			}
-			rows = append(rows, []string{name(w.Worker), state})
+	var out bytes.Buffer
+	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	switch d.settings.format {
+	case formatJSON:
+		encoded, err := json.MarshalIndent(d.workers, "", "  ")
+		if err != nil {
+			return err
 		}
-		return d.screen.table([]string{"worker", "state"}, rows)
-	})
+		return d.put([]byte(escapeJSON(encoded) + "\n"))
+	case formatTable:
+		_, _ = fmt.Fprintln(table, "worker\tstate") // into a buffer
+	}
+	for _, w := range d.workers {
+		state := "open"
+		switch {
+		case d.settings.format == formatName:
+			state = ""
+		case w.Empty:
+			state = "empty"
+		case w.Draining:
+			state = "draining"
+		}
+		_, _ = fmt.Fprintln(table, strings.TrimSuffix(w.Worker+"\t"+state, "\t"))
+	}
+	_ = table.Flush()
+	return d.put(out.Bytes())
 }
 
 // wait reports the moves away from the workers until they are empty or ctx ends.
@@ -166,7 +183,7 @@ func (d *draining) wait(ctx context.Context) error {
 				}
 			}
 			if !w.Empty {
-				left = append(left, name(w.Worker))
+				left = append(left, w.Worker)
 			}
 		}
 		switch {
@@ -189,102 +206,62 @@ func (d *draining) wait(ctx context.Context) error {
 // look asks for a worker, and reports its moves.
 func (d *draining) look(ctx context.Context, w *drained) error {
 	var a api.WorkerDetail
-	answered, err := d.ask(ctx, false, func() error { return d.get(ctx, "worker", url.Values{"name": {w.Worker}}, &a) })
+	query := url.Values{"name": {w.Worker}}
+	answer, err := d.ask(ctx, false, func() (*reply, error) { return d.request(ctx, http.MethodGet, "worker", query, "application/json") })
 	if exitCode(err) == exitUnknown {
-		d.say("%s has left", name(w.Worker))
+		d.say("%s has left", w.Worker)
 		w.Empty = true
 		return nil
 	}
-	if !answered || a.Term.Number == 0 {
+	if answer == nil || answer.Term.Number == 0 {
 		return err
 	}
-	if answered, err = d.moves(ctx, w, &a); !answered {
-		return err
+	if err := json.Unmarshal(answer.body, &a); err != nil {
+		return foreign(d.last, "worker", err)
+	}
+	if a.Term.Compare(w.told) > 0 {
+		moves, err := d.ask(ctx, false, func() (*reply, error) { return d.changes(ctx, url.Values{"worker": {w.Worker}}, "left", w.told) })
+		if moves == nil {
+			return err
+		}
+		if w.told = moves.Term; len(moves.body) > 0 {
+			d.say("%s", bytes.TrimSpace(moves.body))
+		}
 	}
 	if w.since.Number == 0 && w.since.Epoch == a.Term.Epoch {
 		w.since = a.Term
 	}
 	switch {
 	case a.State == orchestrator.Lost:
-		d.say("%s is lost: its tasks start elsewhere", name(w.Worker))
+		d.say("%s is lost: its tasks start elsewhere", w.Worker)
 		w.Empty = true
 	case a.Draining:
 		w.begun, w.since = true, a.Term
 		// Without an answer of this term, it may run tasks that are not known.
 		w.Empty = a.Tasks == 0 && a.State == orchestrator.Answering && !a.Late
 	case w.since.Epoch != a.Term.Epoch:
-		d.say("%s no longer drains, because a new leader does not know of the drain; setting it again", name(w.Worker))
-		if answered, err = d.ask(ctx, false, func() error {
-			return d.request(ctx, http.MethodPost, "drain", url.Values{"worker": {w.Worker}}, new(api.Drain))
-		}); answered {
+		d.say("%s no longer drains, because a new leader does not know of the drain; setting it again", w.Worker)
+		again, err := d.ask(ctx, false, func() (*reply, error) {
+			return d.request(ctx, http.MethodPost, "drain", url.Values{"worker": {w.Worker}}, "application/json")
+		})
+		if again != nil {
 			w.begun, w.since = false, a.Term
 		}
 		return err
 	case w.begun || a.Term.Number > w.since.Number+1: // the term after w.since may have begun before the drain
 		w.Draining = false
-		return fail(exitFailed, "%s no longer drains: it was undrained, or the leader has forgotten the drain", name(w.Worker))
+		return fail(exitFailed, "%s no longer drains: it was undrained, or the leader has forgotten the drain", w.Worker)
 	}
 	return nil
 }
 
-// moves reports the changes that took tasks from a worker, up to the term of its answer.
-func (d *draining) moves(ctx context.Context, w *drained, now *api.WorkerDetail) (answered bool, err error) {
-	if now.Term.Compare(w.told) <= 0 {
-		return true, nil
-	}
-	var a api.Changes
-	query := url.Values{"worker": {now.Name.Name}, "limit": {strconv.Itoa(maxRows)}}
-	if answered, err := d.ask(ctx, false, func() error { return d.get(ctx, "changes", query, &a) }); !answered {
-		return false, err
-	}
-	for _, c := range slices.Backward(a.Changes) {
-		if c.Term.Compare(w.told) > 0 && c.Change.From == now.Name.Name && c.Change.Kind.Op != orchestrator.Start {
-			d.say("%s", changeText(&c))
-		}
-	}
-	w.told = a.Term
-	return true, nil
-}
-
-// maxStaying bounds the tasks that are named when the wait is over.
-const maxStaying = 20
-
 // stays says which tasks a worker still has, and why.
 func (d *draining) stays(ctx context.Context, w *drained) {
-	var a api.WorkerDetail
-	var t api.Tasks
-	limit := []string{strconv.Itoa(maxRows)}
-	if err := d.get(ctx, "worker", url.Values{"name": {w.Worker}, "limit": limit}, &a); err != nil {
+	const most = "20" // tasks
+	a, err := d.request(ctx, http.MethodGet, "worker", url.Values{"name": {w.Worker}, "limit": {most}}, "text/plain; view=stays")
+	if err != nil {
 		d.say("orchctl: %v", err)
 		return
 	}
-	if err := d.get(ctx, "tasks", url.Values{"waiting": {"any"}, "limit": limit}, &t); err != nil {
-		d.say("orchctl: %v", err)
-		return
-	}
-	reasons := make(map[api.Name]string)
-	for _, task := range t.Tasks {
-		for _, wait := range task.Waiting {
-			if wait.Named && wait.Worker == a.Name.Name {
-				reasons[task.Name] = api.Printable(string(wait.Reason))
-			}
-		}
-	}
-	if a.LastAnswer.IsZero() {
-		d.say("%s is %s and may have tasks: it has not answered this leader", name(w.Worker), stateText(&a.Worker))
-		return
-	}
-	var rows [][]string
-	for _, task := range a.Running[:min(len(a.Running), maxStaying)] {
-		reason := reasons[task.Name]
-		if reason == "" {
-			reason = "its move has not ended"
-		}
-		rows = append(rows, []string{shown(task.Name), reason})
-	}
-	d.say("%s is %s and has %s:", name(w.Worker), stateText(&a.Worker), plural(a.Tasks, "task"))
-	d.say("%s", screen{}.table([]string{"task", "stays because"}, rows))
-	if more := a.Tasks - len(rows); more > 0 {
-		d.say("and %s", plural(more, "more task"))
-	}
+	d.say("%s", a.body)
 }

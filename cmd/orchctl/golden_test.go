@@ -22,7 +22,6 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/memory"
 	"github.com/f8949c05/orchestrator/dashboard"
-	"github.com/f8949c05/orchestrator/dashboard/api"
 	"github.com/f8949c05/orchestrator/history"
 )
 
@@ -212,15 +211,6 @@ func TestT16_GoldenCalm(t *testing.T) {
 			n.golden("calm replay "+line, n.run("", append([]string{"replay", f.history}, strings.Fields(line)...)...))
 		}
 	})
-}
-
-// Times are in UTC, wherever the server and the reader are.
-func TestT16_OneClock(t *testing.T) {
-	at := time.Date(2026, 11, 27, 23, 30, 0, 0, time.FixedZone("", 3600))
-	row := api.TermRow{Stats: orchestrator.TermStats{Start: at, MovesHeld: 1}, Holds: []orchestrator.Hold{{Why: "deploy", Until: at}}}
-	require.Equal(t, "none; 1 move for an even spread waits: deploy, until 2026-11-27 22:30:00 UTC at the latest", termRow(&row, "")[5])
-	require.Equal(t, []string{"2026-11-27 22:30:00 UTC", "2", ""}, pauseRow(&api.Pause{Ends: at, Failures: 2}))
-	require.Equal(t, []string{"term 12", "2", ""}, pauseRow(&api.Pause{Until: 12, Failures: 2}))
 }
 
 func TestD24_Watch(t *testing.T) {

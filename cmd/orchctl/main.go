@@ -2,20 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"net/url"
 	"os"
 	"os/signal"
 	"strings"
 	"time"
-
-	"github.com/f8949c05/orchestrator/dashboard/api"
 )
 
 func main() {
@@ -39,8 +34,14 @@ type process struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
 	dial           dialer
-	screen         screen // of stdout
+	screen         screen // what stdout is
 	asks           bool   // a person can answer questions
+}
+
+// screen is a terminal.
+type screen struct {
+	width  int // columns; 0: no terminal
+	colour bool
 }
 
 // The exit codes.
@@ -88,7 +89,7 @@ type settings struct {
 	ca, cert, key     string
 	format            string
 	timeout           time.Duration
-	log               *past // of replay: answers in place of a server
+	log               handled // of replay: answers in place of a server
 }
 
 // flags defines the flags with the present values as defaults, so that they can stand before
@@ -115,7 +116,7 @@ func (s *settings) check(c *command) error {
 		return fmt.Errorf("-timeout %v: must be more than 0", s.timeout)
 	case (s.cert == "") != (s.key == ""):
 		return errors.New("-cert and -key belong together")
-	case s.server == "" && !c.local && s.log == nil:
+	case s.server == "" && !c.local && s.log.Handler == nil:
 		return errors.New("no address: give -server or set ORCHCTL_SERVER")
 	}
 	return nil
@@ -140,15 +141,15 @@ type action func(ctx context.Context, s *session, args []string) error
 func commands() []command {
 	return []command{
 		{name: "status", short: "what needs a person, and the figures of the fleet", define: status},
-		{name: "workers", short: "the workers, those with problems first", names: true, replays: true, define: workers},
-		{name: "worker", args: "NAME", short: "one worker: its state, its tasks and what came and went", min: 1, max: 1, names: true, replays: true, define: workerDetail},
-		{name: "tasks", args: "[PATTERN]", short: "the tasks whose name contains PATTERN", max: 1, names: true, define: tasks},
-		{name: "task", args: "NAME", short: "one task: where it runs, what it waits for, its history", min: 1, max: 1, names: true, replays: true, define: taskDetail},
-		{name: "why", args: "NAME", short: "why each worker has the task or not", min: 1, max: 1, names: true, define: why},
-		{name: "terms", short: "the last terms", names: true, replays: true, define: terms},
-		{name: "changes", short: "the last starts, stops and moves", names: true, replays: true, define: changes},
-		{name: "waiting", short: "the instances without a place, and why", names: true, replays: true, define: waiting},
-		{name: "quarantined", short: "the workers that receive no tasks because starts failed", names: true, replays: true, define: quarantined},
+		{name: "workers", short: "the workers, those with problems first", names: true, replays: true, define: list("workers", "", maxRows, workerFlags)},
+		{name: "worker", args: "NAME", short: "one worker: its state, its tasks and what came and went", min: 1, max: 1, names: true, replays: true, define: one("worker", "")},
+		{name: "tasks", args: "[PATTERN]", short: "the tasks whose name contains PATTERN", max: 1, names: true, define: list("tasks", "", maxRows, noFlags)},
+		{name: "task", args: "NAME", short: "one task: where it runs, what it waits for, its history", min: 1, max: 1, names: true, replays: true, define: one("task", "")},
+		{name: "why", args: "NAME", short: "why each worker has the task or not", min: 1, max: 1, names: true, define: one("task", "why")},
+		{name: "terms", short: "the last terms", names: true, replays: true, define: list("terms", "", 20, noFlags)},
+		{name: "changes", short: "the last starts, stops and moves", names: true, replays: true, define: list("changes", "", 100, changeFlags)},
+		{name: "waiting", short: "the instances without a place, and why", names: true, replays: true, define: list("tasks", "waiting", maxRows, waitingFlags)},
+		{name: "quarantined", short: "the workers that receive no tasks because starts failed", names: true, replays: true, define: list("workers", "quarantined", maxRows, quarantinedFlags)},
 		{name: "what-if", short: "what the next term would do if workers drained, were lost or joined", names: true, define: whatIf},
 		{name: "drain", args: "WORKER…", short: "move all tasks away from workers, and wait until they are empty", min: 1, max: -1, names: true, define: drain},
 		{name: "undrain", args: "WORKER…", short: "let drained workers receive tasks again", min: 1, max: -1, names: true, define: undrain},
@@ -226,7 +227,10 @@ func (p *process) execute(ctx context.Context, c *command, s *settings, args []s
 		return fail(exitUsage, "%s: %w; see orchctl %s -h", c.name, err, c.name)
 	}
 	one := &session{process: p, settings: s}
-	if !c.local && s.log == nil {
+	switch {
+	case s.log.Handler != nil:
+		one.client = s.log.client(s)
+	case !c.local:
 		if one.client, err = newClient(s, p.dial); err != nil {
 			return fail(exitUsage, "%w", err)
 		}
@@ -276,63 +280,12 @@ Exit codes: 0 done; 1 failed or refused; 2 wrong usage; 3 no such worker or task
 	return nil
 }
 
-// The formats of the output.
-const (
-	formatTable = "table"
-	formatJSON  = "json"
-	formatName  = "name"
-)
-
 // session is one run of a command.
 type session struct {
 	*process
 	*client  // nil if the command asks no server
 	settings *settings
-	silent   bool   // no server answers, and that was said
-	cut      string // says that a list is only a part
-}
-
-// get reads an answer that begins with an api.Header, from a server or the log.
-func (s *session) get(ctx context.Context, route string, query url.Values, answer any) error {
-	if log := s.settings.log; log != nil {
-		return log.get(query, answer)
-	}
-	return s.request(ctx, http.MethodGet, route, query, answer)
-}
-
-// show prints an answer in the format: as JSON, as names, or as text.
-func (s *session) show(answer any, names func() []string, text func() string) error {
-	var out string
-	switch s.settings.format {
-	case formatJSON:
-		encoded, err := json.MarshalIndent(answer, "", "  ")
-		if err != nil {
-			return err
-		}
-		out = escapeJSON(encoded) + "\n"
-	case formatName:
-		for _, n := range names() {
-			out += api.Printable(n) + "\n"
-		}
-	default:
-		out = text()
-	}
-	if out == "" {
-		s.say("nothing to show")
-	}
-	if err := s.write(out); err != nil || s.cut == "" {
-		return err
-	}
-	s.say("%s", s.cut)
-	return nil
-}
-
-// write writes to the standard output.
-func (s *session) write(text string) error {
-	if _, err := io.WriteString(s.stdout, text); err != nil {
-		return fmt.Errorf("write the output: %w", err)
-	}
-	return nil
+	silent   bool // no server answers, and that was said
 }
 
 // say prints a line that is not output.

@@ -207,6 +207,8 @@ type TaskState struct {
 	Err      string    `json:"err,omitempty"`
 	Attempts int       `json:"attempts,omitempty"`
 	Since    time.Time `json:"since,omitzero"`
+	// Stays is why its instance on this worker waits, such as that no other worker can take it.
+	Stays orchestrator.Reason `json:"stays,omitempty"`
 }
 
 // InstanceState is what a worker says of an instance of a task.
@@ -343,6 +345,19 @@ type Settings struct {
 type Drain struct {
 	Worker   Name `json:"worker"`
 	Draining bool `json:"draining"`
+}
+
+// TextHeader is the header of an answer to a request that accepts the media type text/plain, as the
+// command orchctl does. Its value is a Text as JSON.
+const TextHeader = "Orchestrator-Answer"
+
+// Text is what programs need to know of an answer that is text for people. Rows counts the rows of a
+// list. Texts have no stable form, and are for the command of the same version.
+type Text struct {
+	Header
+	Page
+	Rows          int `json:"rows,omitempty"`
+	ProblemsTotal int `json:"problems_total,omitempty"`
 }
 
 // The types of errors that clients may want to distinguish. Others have the type about:blank.
