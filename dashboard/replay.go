@@ -59,7 +59,7 @@ func (r *replayed) Workers() *workerTable {
 			}
 		}
 	}
-	table := &workerTable{index: make(map[string]int)}
+	table := &workerTable{index: make(map[string]int), holders: func([]string, func(int, int)) {}}
 	for i, w := range r.View.Workers() {
 		row := entered[w.Name]
 		row.Name.Name, row.State, row.Draining, row.Quarantined, row.Tasks = w.Name, w.State, w.Draining, w.Quarantined, w.Tasks

@@ -159,12 +159,23 @@ func (s textSnapshot[W, T]) Plan() api.Plan {
 func (s textSnapshot[W, T]) Workers() *workerTable {
 	plan := s.term.Plan().Workers
 	table := &workerTable{index: make(map[string]int, len(plan))}
+	lists := make([][]T, 0, len(plan))
+	table.holders = func(tasks []string, has func(worker, task int)) {
+		names := s.named(tasks)
+		for i, list := range lists {
+			for _, name := range list {
+				if j, ok := names[name]; ok {
+					has(i, j)
+				}
+			}
+		}
+	}
 	for w := range s.term.Workers() {
 		i, name := len(table.rows), history.NameText(w.Name)
 		for n := 2; table.has(name); n++ {
 			name = fmt.Sprintf("%s#%d", history.NameText(w.Name), n)
 		}
-		table.index[name] = i
+		table.index[name], lists = i, append(lists, w.Tasks)
 		table.rows = append(table.rows, api.Worker{
 			Name: api.Name{Name: name}, State: w.State, Late: plan[i].Late, Draining: w.Draining, Quarantined: w.Quarantined,
 			Stuck: errors.Is(w.Err, orchestrator.ErrStuck), Since: w.Since, SinceTerm: w.SinceTerm, Err: errText(w.Err),
@@ -211,7 +222,10 @@ func (s textSnapshot[W, T]) Expected() iter.Seq[orchestrator.Task[string]] {
 }
 
 func (s textSnapshot[W, T]) Explain(task string) ([]api.WorkerReason, []orchestrator.Hold) {
-	e, _ := s.term.Explain(s.taskOf(task))
+	var e orchestrator.Explanation[W]
+	for name := range s.named([]string{task}) {
+		e, _ = s.term.Explain(name)
+	}
 	return convert(e.Workers, func(w *orchestrator.WorkerReason[W]) api.WorkerReason {
 		return api.WorkerReason{
 			Has: w.Has, Reason: w.Reason, Until: w.Until, Ends: w.Ends, Failure: printable(w.Failure), Label: w.Label,
@@ -219,21 +233,32 @@ func (s textSnapshot[W, T]) Explain(task string) ([]api.WorkerReason, []orchestr
 	}), e.Holds
 }
 
-// taskOf returns the task with a text.
-func (s textSnapshot[W, T]) taskOf(text string) (name T) {
-	for t := range s.term.Expected() {
-		if history.NameText(t.Name) == text {
-			return t.Name
+// named returns the tasks with some texts, and the index of the text of each. A string is found at once.
+func (s textSnapshot[W, T]) named(texts []string) map[T]int {
+	names, others := make(map[T]int, len(texts)), make(map[string]int)
+	for i, text := range texts {
+		if name, ok := any(text).(T); ok && text[0] != '"' {
+			names[name] = i
+		} else {
+			others[text] = i
 		}
 	}
-	for w := range s.term.Workers() {
-		for _, name := range w.Tasks {
-			if history.NameText(name) == text {
-				return name
+	add := func(name T) {
+		if i, ok := others[history.NameText(name)]; ok {
+			names[name] = i
+		}
+	}
+	if len(others) > 0 {
+		for t := range s.term.Expected() {
+			add(t.Name)
+		}
+		for w := range s.term.Workers() {
+			for _, name := range w.Tasks {
+				add(name)
 			}
 		}
 	}
-	return name
+	return names
 }
 
 func (s textSnapshot[W, T]) worker(i int) W { return s.term.Plan().Workers[i].Name }

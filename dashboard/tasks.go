@@ -34,9 +34,9 @@ func (v *termView) findUnexpected(expected int) (tasks []string) {
 		}
 	}
 	if expected == 0 {
-		for i := range v.workers().rows {
-			for task := range v.workers().running(i) {
-				add(task)
+		for i, tasks := range v.workers().tasks {
+			if v.workers().rows[i].State != orchestrator.Lost {
+				tasks(func(task string) bool { add(task); return true })
 			}
 		}
 		return tasks
@@ -124,26 +124,21 @@ func isMissing(w *orchestrator.Waiting[string, string]) bool {
 // taskRows returns the rows of some tasks. It takes a look-up in a map for each task of each
 // worker.
 func (v *view) taskRows(tasks []keyed[orchestrator.Task[string]]) []api.Task {
-	rows, byName := make([]api.Task, len(tasks)), make(map[string]*api.Task, len(tasks))
+	rows, names, byName := make([]api.Task, len(tasks)), make([]string, len(tasks)), make(map[string]*api.Task, len(tasks))
 	for i, t := range tasks {
 		rows[i] = api.Task{
 			Name: t.name(), Instances: t.row.Instances, Workers: []api.Name{},
 			Requires: t.row.Requires, MaxPerZone: t.row.MaxPerZone, Weight: t.row.Weight,
 		}
-		byName[t.row.Name] = &rows[i]
+		names[i], byName[t.row.Name] = t.row.Name, &rows[i]
 	}
 	table := v.workers()
-	for i := range table.rows {
-		for task := range table.running(i) {
-			row := byName[task]
-			if row == nil {
-				continue
-			}
-			if row.WorkersTotal++; row.WorkersTotal <= mostNames {
-				row.Workers = append(row.Workers, table.rows[i].Name)
-			}
+	table.holders(names, func(worker, task int) {
+		row := &rows[task]
+		if row.WorkersTotal++; row.WorkersTotal <= mostNames {
+			row.Workers = append(row.Workers, table.rows[worker].Name)
 		}
-	}
+	})
 	for i := range v.plan().Waiting {
 		w := &v.plan().Waiting[i]
 		row := byName[w.Task]
@@ -167,15 +162,10 @@ func (v *view) findTask(name string) (task orchestrator.Task[string], ok bool) {
 			return task, true
 		}
 	}
-	table := v.workers()
-	for i := range table.rows { // those of silent workers are not in allTasks
-		for task := range table.running(i) {
-			if task == name {
-				return orchestrator.Task[string]{Name: name}, true
-			}
-		}
-	}
-	return task, false
+	v.workers().holders([]string{name}, func(int, int) { // those of silent workers are not in allTasks
+		task.Name, ok = name, true
+	})
+	return task, ok
 }
 
 // task returns one task, and why each worker has it or not.

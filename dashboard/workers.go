@@ -19,11 +19,13 @@ type workerTable struct {
 	rows  []api.Worker       // in the order of the term
 	tasks []iter.Seq[string] // of rows; of a lost worker the last ones
 	index map[string]int     // of rows, by name
+	// holders calls has with the index of a worker for each of some tasks that it runs, and that of the task.
+	holders func(tasks []string, has func(worker, task int))
 }
 
 func (v *termView) makeWorkers() *workerTable {
 	if v.snapshot == nil {
-		return &workerTable{}
+		return &workerTable{holders: func([]string, func(int, int)) {}}
 	}
 	pauses := map[orchestrator.PauseKind]map[string]*api.Pause{orchestrator.PauseWorker: {}, orchestrator.PauseFallen: {}}
 	for i := range v.plan().Paused {
@@ -45,14 +47,6 @@ func (v *termView) makeWorkers() *workerTable {
 func (t *workerTable) has(name string) bool {
 	_, ok := t.index[name]
 	return ok
-}
-
-// running returns the tasks of the worker at an index: none of a lost one.
-func (t *workerTable) running(i int) iter.Seq[string] {
-	if t.rows[i].State == orchestrator.Lost {
-		return func(func(string) bool) {}
-	}
-	return t.tasks[i]
 }
 
 // find returns the index of a worker. It is -1, and an error of the query, if no worker has the name.
