@@ -25,8 +25,9 @@ type Handler struct {
 	crossOrigin *http.CrossOriginProtection
 	endpoints   map[string]endpoint
 	templates   map[string]*template.Template // of the pages
-	texts       *textTemplate                 // of the answers as text
-	replays     bool                          // it shows a log
+	words       words
+	texts       *textTemplate // of the answers as text
+	replays     bool          // it shows a log
 	gzips       sync.Pool
 	planning    chan struct{} // holds a token while a what-if plan is computed
 
@@ -53,6 +54,9 @@ func New(opts ...Option) (*Handler, error) {
 	var err error
 	if h.options, err = newOptions(opts); err != nil {
 		return nil, err
+	}
+	if h.words, err = newWords(); err != nil {
+		return nil, fmt.Errorf("parse the sentences: %w", err)
 	}
 	h.apiRoutes()
 	if err = h.pageRoutes(); err != nil {

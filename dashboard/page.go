@@ -103,8 +103,8 @@ func (o *overview) cut() {
 }
 
 // newTemplates parses the templates, and returns one for each page.
-func newTemplates() (map[string]*template.Template, error) {
-	shared, err := template.New("").Funcs(pageFuncs()).ParseFS(web, "web/layout.html", "web/parts.html")
+func newTemplates(w words) (map[string]*template.Template, error) {
+	shared, err := template.New("").Funcs(pageFuncs(w)).ParseFS(web, "web/layout.html", "web/parts.html")
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func (h *Handler) pages() []pageRoute {
 // pageRoutes adds the routes of the pages and of their files.
 func (h *Handler) pageRoutes() error {
 	var err error
-	if h.templates, err = newTemplates(); err != nil {
+	if h.templates, err = newTemplates(h.words); err != nil {
 		return fmt.Errorf("parse the pages: %w", err)
 	}
 	for _, p := range h.pages() {

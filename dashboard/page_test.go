@@ -334,7 +334,7 @@ func parse(t *testing.T, html string) []*node {
 }
 
 func TestPages_AreWellFormed(t *testing.T) {
-	templates, err := newTemplates()
+	templates, err := newTemplates(sentences(t))
 	require.NoError(t, err)
 	frames := newSample(12, numbered).pages()
 	require.Len(t, frames, len(templates), "every page has a sample")
@@ -374,7 +374,7 @@ func TestPages_AreWellFormed(t *testing.T) {
 
 // Every address is relative, so that it works beneath any prefix.
 func TestD4_LinksAreRelative(t *testing.T) {
-	templates, err := newTemplates()
+	templates, err := newTemplates(sentences(t))
 	require.NoError(t, err)
 	for name, f := range newSample(12, numbered).pages() {
 		links := 0
@@ -397,7 +397,7 @@ func TestD4_LinksAreRelative(t *testing.T) {
 
 // A page that does not exist may be below others.
 func TestD4_LinksOfErrors(t *testing.T) {
-	templates, err := newTemplates()
+	templates, err := newTemplates(sentences(t))
 	require.NoError(t, err)
 	base, err := url.Parse("https://host/a/b/no/such/page")
 	require.NoError(t, err)
@@ -411,7 +411,7 @@ func TestD4_LinksOfErrors(t *testing.T) {
 }
 
 func TestD20_ErrorNamesTheLeader(t *testing.T) {
-	templates, err := newTemplates()
+	templates, err := newTemplates(sentences(t))
 	require.NoError(t, err)
 	notLeading := (&Handler{}).notLeading("This process does not lead.")
 	for leader, link := range map[string]string{
@@ -435,7 +435,7 @@ func TestD20_ErrorNamesTheLeader(t *testing.T) {
 // The names of workers and tasks come from elsewhere. Their links find them, their text shows
 // them, and neither becomes a part of the page.
 func TestD10_HostileNames(t *testing.T) {
-	templates, err := newTemplates()
+	templates, err := newTemplates(sentences(t))
 	require.NoError(t, err)
 	for _, hostile := range []string{
 		"..", "", " ", "<script>alert(1)</script>", `"><img src=x onerror=alert(1)>`, "a/b?c#d&name=e", "javascript:alert(1)", "{{.}}", "100%41+x",
@@ -469,6 +469,13 @@ func TestD10_HostileNames(t *testing.T) {
 			}
 		}
 	}
+}
+
+func sentences(t *testing.T) words {
+	t.Helper()
+	w, err := newWords()
+	require.NoError(t, err)
+	return w
 }
 
 func TestHistogram(t *testing.T) {
@@ -534,19 +541,19 @@ func TestD14_WhyHere(t *testing.T) {
 			Term:   orchestrator.Term{Number: number}, Times: 1,
 		}
 	}
-	require.Equal(t, "it ran here before, and nothing moves it", reasonOf(on, nil))
+	require.Equal(t, "it ran here before, and nothing moves it", sentences(t).reasonOf(on, nil))
 	changes := []api.RepeatedChange{
 		change(1300, orchestrator.Move, orchestrator.ReasonRebalance, "w2", orchestrator.OutcomeFailed),
 		change(1200, orchestrator.Start, orchestrator.ReasonMissing, "w3", orchestrator.OutcomeDone),
 		change(1100, orchestrator.Move, orchestrator.ReasonDrain, "w2", orchestrator.OutcomeDone),
 		change(1000, orchestrator.Start, orchestrator.ReasonLost, "w2", orchestrator.OutcomeDone),
 	}
-	require.Equal(t, "moved here from a draining worker in term 1,100", reasonOf(on, changes))
+	require.Equal(t, "moved here from a draining worker in term 1,100", sentences(t).reasonOf(on, changes))
 	on.Has, on.Reason, on.Until = false, orchestrator.ReasonPaused, 1400
-	require.Equal(t, "starts pause, because the last ones failed; tried again in term 1,400", reasonOf(on, changes))
+	require.Equal(t, "starts pause, because the last ones failed; tried again in term 1,400", sentences(t).reasonOf(on, changes))
 	on.Has, on.Reason, on.Until = true, orchestrator.ReasonStays, 0
 	changes[2] = change(1100, orchestrator.Move, orchestrator.ReasonRoom, "w2", orchestrator.OutcomeDone)
-	require.Equal(t, "moved here, because it makes room for another one in term 1,100", reasonOf(on, changes))
+	require.Equal(t, "moved here, because it makes room for another one in term 1,100", sentences(t).reasonOf(on, changes))
 }
 
 func TestText(t *testing.T) {
@@ -594,7 +601,7 @@ func TestLinked(t *testing.T) {
 // No page exceeds 256 kB, whatever the states of 10,000 workers.
 func TestD2_Sizes(t *testing.T) {
 	const most = 256 << 10
-	templates, err := newTemplates()
+	templates, err := newTemplates(sentences(t))
 	require.NoError(t, err)
 	s := newSample(10_000, numbered)
 	for i := range s.workers { // no two neighbours have the same cell
@@ -613,7 +620,7 @@ func TestD2_Sizes(t *testing.T) {
 
 // Names of the longest kind take most in links.
 func TestD2_LongNames(t *testing.T) {
-	templates, err := newTemplates()
+	templates, err := newTemplates(sentences(t))
 	require.NoError(t, err)
 	s := newSample(40, func(string, int) string { return strings.Repeat("\U0001f9ed", api.LongestText) })
 	content := s.overview()

@@ -22,13 +22,13 @@ import (
 )
 
 // pageFuncs returns the functions of the templates.
-func pageFuncs() template.FuncMap {
+func pageFuncs(w words) template.FuncMap {
 	return template.FuncMap{
-		"ago": agoOf, "because": reasonOf, "changes": changesOf, "clock": utc, "condition": conditionOf, "count": grouped, "decimal": decimal,
+		"ago": agoOf, "because": w.reasonOf, "changes": changesOf, "clock": utc, "condition": conditionOf, "count": grouped, "decimal": decimal,
 		"fell": fell, "held": api.HeldText,
 		"isLink": isLink, "item": itemOf, "linked": linked, "list": listOf, "merge": mergeQuery, "minus": minus, "name": nameOf,
 		"names": namesOf, "percent": percent, "placed": isPlaced, "placement": placementOf, "plural": plural, "urgency": urgency, "stamp": stamp, "states": statesOf,
-		"refused": refused, "remarks": remarksOf, "remarksBesides": remarksBesides, "repeats": repeats, "rules": rulesOf, "sum": sum, "tries": triesOf, "text": textOf, "took": took, "unlimited": unlimited, "waits": waits,
+		"refused": refused, "remarks": w.remarksOf, "remarksBesides": w.remarksBesides, "repeats": repeats, "rules": w.rulesOf, "sum": sum, "tries": w.triesOf, "text": textOf, "took": took, "unlimited": unlimited, "waits": w.waits,
 		"assumed": assumedOf, "waitingKinds": waitingKinds, "workerStates": workerStates, "workerOrders": workerOrders,
 
 		"bars": barsOf, "calls": callsOf, "cells": cellsOf, "difference": differenceOf, "figures": figuresOf,
@@ -135,8 +135,18 @@ func decimal(x float64) string { return strconv.FormatFloat(x, 'f', 1, 64) }
 func percent(x float64) string { return strconv.FormatFloat(100*x, 'f', -1, 64) + " %" }
 func minus(a, b int) int       { return a - b }
 
-// triesOf returns the counters of a problem.
-func triesOf(p api.Problem, now time.Time) string { return api.TriesText(&p, now) }
+// triesOf returns the counters of a problem: "19 starts refused, by 9 workers; next try in 3 s". It is empty
+// without tries.
+func (w words) triesOf(p api.Problem, now time.Time) string {
+	return w.say("tries", struct {
+		api.Problem
+		Stops, Refused bool
+		Wait           int
+	}{
+		p, p.Kind == api.ProblemUnexpected || p.Kind == api.ProblemStaying, strings.Contains(p.Text, ": "+orchestrator.ErrRejected.Error()),
+		max(0, int(math.Ceil(p.NextTry.Sub(now).Seconds()))),
+	}, "; ")
+}
 
 // sum returns how many changes there are of all kinds.
 func sum(changes map[orchestrator.ChangeKind]int) int {
@@ -212,38 +222,19 @@ type remarks struct {
 	Bad  bool
 }
 
-func remarksOf(row api.TermRow) remarks {
-	var parts []string
-	s := &row.Stats
-	if s.Cut {
-		parts = append(parts, "ended early")
+func (w words) remarksOf(row api.TermRow) remarks {
+	text := w.say("failures", row.Stats, ", ")
+	if err := row.Stats.Err; err != nil {
+		err := shorten(strings.TrimPrefix(textOf(err), fmt.Sprintf("term %d: ", row.Stats.Term.Number)), 120)
+		text = strings.TrimPrefix(text+", "+err, ", ")
 	}
-	if s.MassLoss {
-		parts = append(parts, "too many workers silent to declare any lost")
-	}
-	if s.Err != nil {
-		parts = append(parts, shorten(strings.TrimPrefix(textOf(s.Err), fmt.Sprintf("term %d: ", s.Term.Number)), 120))
-	}
-	bad := len(parts) > 0
-	if s.EvictionsHeld > 0 {
-		parts = append(parts, plural(s.EvictionsHeld, "eviction")+" held, because changed labels would evict too many")
-	}
-	if s.Deferred > 0 {
-		parts = append(parts, plural(s.Deferred, "move")+" deferred")
-	}
-	if s.MovesHeld > 0 {
-		parts = append(parts, api.HeldText(s.MovesHeld, row.Holds))
-	}
-	if row.Quiet > 0 {
-		parts = append(parts, "then "+plural(row.Quiet, "quiet term"))
-	}
-	return remarks{strings.Join(parts, ", "), bad}
+	return remarks{strings.Trim(text+", "+w.say("remarks", row, ", "), ", "), text != ""}
 }
 
 // remarksBesides returns the remarks without the failures of the term.
-func remarksBesides(row api.TermRow) remarks {
+func (w words) remarksBesides(row api.TermRow) remarks {
 	row.Stats.Err = nil
-	return remarksOf(row)
+	return w.remarksOf(row)
 }
 
 // item is an entry of the menu.
@@ -301,18 +292,18 @@ func fell(p *api.Pause) string { return api.FellText(errText(p.Err), p.Ends) }
 // reasonOf returns why a worker has a task or not, as a sentence without its end. changes are
 // the last ones of the task, the newest first: if the worker keeps the task, one of them may
 // have brought it.
-func reasonOf(r api.WorkerReason, changes []api.RepeatedChange) string {
-	text := cmp.Or(whyNotHere[r.Reason], string(r.Reason))
+func (w words) reasonOf(r api.WorkerReason, changes []api.RepeatedChange) string {
+	text := w.reason("not here", r.Reason)
 	if r.Has {
-		text = cmp.Or(whyHere[r.Reason], string(r.Reason))
+		text = w.reason("here", r.Reason)
 	}
 	if r.Label != "" {
 		text = lacks(r.Label)
 	}
-	if broughtBy := r.Reason == orchestrator.ReasonStays || evictions[r.Reason] != ""; r.Has && broughtBy {
+	if broughtBy := r.Reason == orchestrator.ReasonStays || w.Lookup("moved "+string(r.Reason)) != nil; r.Has && broughtBy {
 		for i := range changes {
 			if c := &changes[i].Change; c.Kind.Op != orchestrator.Stop && c.To == r.Worker.Name && c.Outcome == orchestrator.OutcomeDone {
-				text = cmp.Or(evictions[c.Kind.Reason], whyHere[c.Kind.Reason], string(c.Kind.Reason)) + " in term " + grouped(changes[i].Term.Number)
+				text = cmp.Or(w.say("moved "+string(c.Kind.Reason), nil, ""), w.reason("here", c.Kind.Reason)) + " in term " + grouped(changes[i].Term.Number)
 				break
 			}
 		}
@@ -326,80 +317,6 @@ func reasonOf(r api.WorkerReason, changes []api.RepeatedChange) string {
 	return text
 }
 
-// The reasons as sentences without their ends: why a worker has a task, why it does not, and
-// why instances wait.
-var (
-	whyHere = map[orchestrator.Reason]string{
-		orchestrator.ReasonStays:         "it ran here before, and nothing moves it",
-		orchestrator.ReasonObserved:      "it runs here, and the leader knows why",
-		orchestrator.ReasonMissing:       "started here, because no worker ran it",
-		orchestrator.ReasonLost:          "started here, because its worker was lost",
-		orchestrator.ReasonVanished:      "started here, because it vanished from its worker",
-		orchestrator.ReasonRebalance:     "moved here for an even spread",
-		orchestrator.ReasonDrain:         "moved here from a draining worker",
-		orchestrator.ReasonRoom:          "moved here, because it makes room for another one",
-		orchestrator.ReasonHeld:          "the worker does not answer, and may still run it",
-		orchestrator.ReasonUnexpected:    "it is not expected, and its stop has not ended",
-		orchestrator.ReasonSurplus:       "it is one too many, and its stop has not ended",
-		orchestrator.ReasonNoWorker:      "the worker drains, and no worker is open to new tasks",
-		orchestrator.ReasonNoOtherWorker: "the worker drains, and every other worker that could take it runs one already",
-		orchestrator.ReasonPaused:        "the worker drains, and the task pauses: its stop failed here, or its start elsewhere",
-		orchestrator.ReasonPinned:        "the worker drains, and has pinned the task",
-		orchestrator.ReasonNoPlace:       "the worker drains, and labels, zones or limits leave no other place",
-		orchestrator.ReasonRequires:      "the worker does not have the labels that it requires, and it has no other place",
-		orchestrator.ReasonZone:          "the zone has more instances than it may have, and there is no other place",
-		orchestrator.ReasonLimit:         "the worker has more tasks than its limit, and there is no other place",
-		orchestrator.ReasonEvictionHeld:  "the worker does not have the labels that it requires; evictions wait, because changed labels would evict too many",
-	}
-	// evictions says where an instance came from that a rule has moved.
-	evictions = map[orchestrator.Reason]string{
-		orchestrator.ReasonRequires: "moved here from a worker without the labels that it requires",
-		orchestrator.ReasonZone:     "moved here from a zone with too many instances",
-		orchestrator.ReasonLimit:    "moved here from a worker with more tasks than its limit",
-	}
-	whyNotHere = map[orchestrator.Reason]string{
-		orchestrator.ReasonLost:          "the worker is lost",
-		orchestrator.ReasonSilent:        "the worker is silent, and is not known to run it",
-		orchestrator.ReasonNeverAnswered: "a worker has not answered since this leader started, and may run it",
-		orchestrator.ReasonInitialWait:   "the leader waits for workers to register, and one of them may run it",
-		orchestrator.ReasonDrain:         "the worker drains, and takes no tasks",
-		orchestrator.ReasonQuarantined:   "the worker is quarantined: it failed to start tasks",
-		orchestrator.ReasonPaused:        "starts pause, because the last ones failed",
-		orchestrator.ReasonLate:          "the worker answered too late for the term",
-		orchestrator.ReasonEnough:        "other workers run as many as are wanted",
-		orchestrator.ReasonUnexpected:    "the task is not expected",
-		orchestrator.ReasonSurplus:       "stopped here, because it was one too many",
-		orchestrator.ReasonRebalance:     "moved away for an even spread",
-		orchestrator.ReasonRoom:          "moved away, because it makes room for another one",
-		orchestrator.ReasonFailed:        "the start failed",
-		orchestrator.ReasonSkipped:       "the term ended before it could start it",
-		orchestrator.ReasonNoWorker:      "no worker is open to new tasks",
-		orchestrator.ReasonNoOtherWorker: "the worker cannot take it, and every other one runs one already",
-		orchestrator.ReasonRequires:      "the worker does not have the labels that it requires",
-		orchestrator.ReasonZone:          "the zone has as many instances as it may have",
-		orchestrator.ReasonLimit:         "the worker has as many tasks as its limit",
-		orchestrator.ReasonNoPlace:       "labels, zones or limits leave no place",
-		orchestrator.ReasonObserved:      "the leader starts it somewhere, or has the reason why not",
-	}
-	whyWaiting = map[orchestrator.Reason]string{
-		orchestrator.ReasonHeld:          "may run on a worker that does not answer",
-		orchestrator.ReasonNeverAnswered: "a worker that has not answered since this leader started may run it",
-		orchestrator.ReasonInitialWait:   "the leader waits for workers to register, and one of them may run it",
-		orchestrator.ReasonNoWorker:      "no worker is open to new tasks",
-		orchestrator.ReasonNoOtherWorker: "every worker that could take one already runs the task",
-		orchestrator.ReasonPaused:        "the workers that could take it failed to start it, or its stop failed",
-		orchestrator.ReasonPinned:        "pinned by a draining worker",
-		orchestrator.ReasonSkipped:       "the term ended before the start",
-		orchestrator.ReasonFailed:        "the start failed",
-		orchestrator.ReasonObserved:      "the leader starts it, or has the reason why not",
-		orchestrator.ReasonNoPlace:       "labels, zones or limits leave no place",
-		orchestrator.ReasonRequires:      "its worker does not have the labels that it requires, and it has no other place",
-		orchestrator.ReasonZone:          "its zone has more than it may have, and it has no other place",
-		orchestrator.ReasonLimit:         "its worker has more tasks than its limit, and it has no other place",
-		orchestrator.ReasonEvictionHeld:  "its worker does not have the labels that it requires; evictions wait, because changed labels would evict too many",
-	}
-)
-
 // lacks returns that a worker does not fulfil a label as a task requires it.
 func lacks(label string) string {
 	if label, not := strings.CutPrefix(label, "!"); not {
@@ -409,10 +326,10 @@ func lacks(label string) string {
 }
 
 // waits returns why instances wait.
-func waits(w api.Waiting) string {
-	text := cmp.Or(whyWaiting[w.Reason], string(w.Reason))
-	if w.Causes != nil {
-		text += ": " + textOf(w.Causes)
+func (w words) waits(waiting api.Waiting) string {
+	text := w.reason("waits", waiting.Reason)
+	if waiting.Causes != nil {
+		text += ": " + textOf(waiting.Causes)
 	}
 	return text
 }
@@ -444,8 +361,8 @@ func isPlaced(workers []api.Worker) bool {
 }
 
 // rulesOf returns the rules of a task as sentences.
-func rulesOf(t api.Task) string {
-	var has, not, parts []string
+func (w words) rulesOf(t api.Task) string {
+	var has, not []string
 	for _, label := range t.Requires {
 		if label, without := strings.CutPrefix(label, "!"); without {
 			not = append(not, quote(label))
@@ -453,22 +370,10 @@ func rulesOf(t api.Task) string {
 			has = append(has, quote(label))
 		}
 	}
-	if len(has) > 0 {
-		parts = append(parts, "Its workers must have "+strings.Join(has, ", ")+".")
-	}
-	if len(not) > 0 {
-		parts = append(parts, "Its workers must not have "+strings.Join(not, ", ")+".")
-	}
-	switch {
-	case t.MaxPerZone > 0:
-		parts = append(parts, "At most "+plural(t.MaxPerZone, "instance")+" may run in one zone.")
-	case t.MaxPerZone < 0:
-		parts = append(parts, "Its instances are not spread over zones.")
-	}
-	if t.Weight > 0 {
-		parts = append(parts, "Each instance weighs "+grouped(t.Weight)+".")
-	}
-	return strings.Join(parts, " ")
+	return w.say("rules", struct {
+		api.Task
+		Has, Not string
+	}{t, strings.Join(has, ", "), strings.Join(not, ", ")}, " ")
 }
 
 // urgency returns how a problem is shown.

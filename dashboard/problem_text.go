@@ -3,8 +3,6 @@ package dashboard
 // The sentences of the problems.
 
 import (
-	"cmp"
-	"fmt"
 	"strings"
 	"time"
 
@@ -41,108 +39,28 @@ func (c *causes) problem(from *cause) api.Problem {
 
 // text returns the sentences of a problem.
 func (c *causes) text(from *cause, p *api.Problem) string {
-	workers, tasks := subject(p.Workers, p.WorkersTotal, "worker"), subject(p.Tasks, p.TasksTotal, "task")
-	n := p.WorkersTotal
-	are, have, its := pick(n, "is", "are"), pick(n, "has", "have"), pick(n, "Its", "Their")
-	state := func(word string) string {
-		if from.since.IsZero() {
-			return workers + " " + are + " " + word
-		}
-		first := ""
-		if from.later {
-			first = ", the first"
-		}
-		return workers + " " + have + " been " + word + first + " since " + clock(from.since, c.stats.Start)
+	say := struct {
+		Workers, Tasks, State, Why, Since, Until, Rules, Breaks, Waits string
+		N, T, Instances, Moves, All                                    int // workers and tasks that it concerns; all workers
+		Later, Runs                                                    bool
+		Reason                                                         orchestrator.Reason
+	}{
+		Workers: subject(p.Workers, p.WorkersTotal, "worker"), Tasks: subject(p.Tasks, p.TasksTotal, "task"), State: string(p.Kind), Why: from.why(),
+		Rules: from.rules, Breaks: c.h.words.say("breaks "+string(from.reason), nil, ""), Waits: c.h.words.reason("waits", from.reason),
+		N: p.WorkersTotal, T: p.TasksTotal, Instances: from.instances, Moves: from.moves, All: len(c.table.rows),
+		Later: from.later, Runs: from.runs, Reason: from.reason,
 	}
-	why := from.why()
-	holds := ""
-	if from.instances > 0 {
-		holds = fmt.Sprintf(" %s %s held.", its, count(from.instances, "instance is", "instances are"))
+	if p.Kind == api.ProblemMassLoss {
+		say.State = orchestrator.Silent.String()
 	}
-	switch p.Kind {
-	case api.ProblemMassLoss:
-		return fmt.Sprintf("%s%s. The network of this leader may have failed, so no worker is declared lost for now.%s",
-			state("silent"), why, holds)
-	case api.ProblemCut:
-		return "The last term ended early" + why + "."
-	case api.ProblemLost:
-		if from.instances > 0 {
-			holds = fmt.Sprintf(" Other workers take %s %s.", strings.ToLower(its), count(from.instances, "task", "tasks"))
-		}
-		return fmt.Sprintf("%s%s.%s", state("lost"), why, holds)
-	case api.ProblemUnplaced:
-		return c.unplaced(from, workers, tasks)
-	case api.ProblemFailing:
-		if from.runs {
-			return fmt.Sprintf("%s %s again and again on %s%s.", tasks, pick(p.TasksTotal, "fails", "fail"), workers, why)
-		}
-		return failing(from, p, tasks, workers, why)
-	case api.ProblemSilent:
-		return fmt.Sprintf("%s%s.%s", state("silent"), why, holds)
-	case api.ProblemStuck:
-		return fmt.Sprintf("%s: a call has not returned, so no other is made.%s", state("stuck"), holds)
-	case api.ProblemLate:
-		return fmt.Sprintf("%s %s late: %s has not answered since %s.%s", workers, are, pick(n, "it", "the first"), clock(from.since, c.stats.Start), holds)
-	case api.ProblemQuarantined:
-		return fmt.Sprintf("%s %s quarantined, because starts failed%s.", workers, are, why)
-	case api.ProblemStaying:
-		if from.reason == "" {
-			return fmt.Sprintf("%s cannot be emptied: %s %s not stop%s.", workers, tasks, pick(p.TasksTotal, "does", "do"), why)
-		}
-		if text := breaks[from.reason]; text != "" {
-			stay := pick(from.instances, "stays", "stay")
-			return fmt.Sprintf("%s of %s %s on %s, %s: %s.", count(from.instances, "instance", "instances"), tasks, stay, workers, text, cmp.Or(from.rules, whyHeld))
-		}
-		return fmt.Sprintf("%s cannot be emptied. %s of %s %s there: %s.",
-			workers, count(from.instances, "instance", "instances"), tasks, pick(from.instances, "stays", "stay"), cmp.Or(from.rules, whyWaiting[from.reason], string(from.reason)))
-	case api.ProblemDeferred:
-		if from.err == "" {
-			return fmt.Sprintf("%s: this leader may move none (WithMaxMoves).", count(from.instances, "move waits", "moves wait"))
-		}
-		return fmt.Sprintf("All moves pause, because one left its task stopped%s. %s.",
-			why, count(from.instances, "move waits", "moves wait"))
-	case api.ProblemDuplicate:
-		return fmt.Sprintf("Workers list a task more than once, %s in this term.", count(from.instances, "time", "times"))
-	case api.ProblemUnexpected:
-		return fmt.Sprintf("%s should stop on %s and cannot%s.", tasks, workers, why)
+	if !from.since.IsZero() {
+		say.Since = clock(from.since, c.stats.Start)
 	}
-	return ""
+	if until := c.stats.InitialWait; !until.IsZero() {
+		say.Until = clock(until, c.stats.Start)
+	}
+	return c.h.words.say("problem "+string(p.Kind), say, " ")
 }
-
-// unplaced returns the sentence for instances that no start was tried for.
-func (c *causes) unplaced(from *cause, workers, tasks string) string {
-	what, has := count(from.instances, "instance", "instances")+" of "+tasks, pick(from.instances, "has", "have")
-	switch from.reason {
-	case orchestrator.ReasonNeverAnswered:
-		return fmt.Sprintf("%s %s no place yet: %s may run on %s, which has not answered since this leader started.",
-			what, has, pick(from.instances, "it", "they"), workers)
-	case orchestrator.ReasonInitialWait:
-		return fmt.Sprintf("%s %s not started before %s: this leader waits for workers to register, and one of them may run %s.",
-			what, pick(from.instances, "is", "are"), clock(c.plan.Stats.InitialWait, c.plan.Stats.Start), pick(from.instances, "it", "them"))
-	case orchestrator.ReasonNoWorker:
-		if len(c.table.rows) == 0 {
-			return fmt.Sprintf("%s %s no place: there are no workers.", what, has)
-		}
-	case orchestrator.ReasonObserved:
-		return fmt.Sprintf("%s %s missing. The leader starts %s, or has the reason why not.", what, pick(from.instances, "is", "are"), pick(from.instances, "it", "them"))
-	case orchestrator.ReasonSkipped:
-		return fmt.Sprintf("%s %s no place yet: the term ended before it could start them.", what, has)
-	case "":
-		return fmt.Sprintf("%s would be started, but this leader only plans (WithDryRun).", what)
-	}
-	return fmt.Sprintf("%s %s no place: %s.", what, has, cmp.Or(from.rules, whyWaiting[from.reason], string(from.reason)))
-}
-
-// breaks says of an instance that stays which rule it breaks.
-var breaks = map[orchestrator.Reason]string{
-	orchestrator.ReasonRequires:     "without the labels that it requires",
-	orchestrator.ReasonZone:         "in a zone with more than it may have",
-	orchestrator.ReasonLimit:        "above the limit of the worker",
-	orchestrator.ReasonEvictionHeld: "without the labels that it requires",
-}
-
-// whyHeld is why an instance is not evicted though it may have a place.
-const whyHeld = "changed labels would evict too many at once, so none is evicted for five minutes"
 
 // causesText returns why labels, zones and limits leave no place; "" without such causes.
 func causesText(w *orchestrator.Waiting[string, string]) string {
@@ -150,21 +68,6 @@ func causesText(w *orchestrator.Waiting[string, string]) string {
 		return ""
 	}
 	return printable(w.Causes.String())
-}
-
-func failing(from *cause, p *api.Problem, tasks, workers, why string) string {
-	if p.WorkersTotal == 0 {
-		return fmt.Sprintf("%s cannot start: the workers that could take %s are quarantined.", tasks, pick(from.instances, "the instance", "the instances"))
-	}
-	on := ""
-	if p.TasksTotal > 1 && p.WorkersTotal == 1 { // of a single task, each try may be on another worker
-		on = " on " + workers
-	}
-	text := fmt.Sprintf("%s %s to start%s%s. %s missing.", tasks, pick(p.TasksTotal, "fails", "fail"), on, why, count(from.instances, "instance is", "instances are"))
-	if from.moves > 0 {
-		text += " " + count(from.moves, "move waits", "moves wait") + " for that."
-	}
-	return text
 }
 
 // subject returns the name of the only one, or the number.

@@ -95,53 +95,18 @@ func usualGap(past *history.View) time.Duration {
 
 // summary returns the state of the fleet in one sentence.
 func (v *view) summary(problems int) string {
-	in, workers := &v.stats.Instances, &v.stats.Workers
-	missing := ""
-	if in.Missing > 0 {
-		missing = " " + count(in.Missing, "of %s is missing.", "of %s are missing.")
-		missing = fmt.Sprintf(missing, count(in.Wanted, "instance", "instances"))
-	}
-	switch {
-	case v.snapshot == nil:
-		return "No term has ended yet, so nothing is known of the workers."
-	case problems == 1:
-		return "1 thing needs attention." + missing
-	case problems > 1:
-		return fmt.Sprintf("%d things need attention.%s", problems, missing)
-	case in.Wanted == 0 && in.Unexpected > 0 && v.stats.Changes == nil:
-		return fmt.Sprintf("No tasks are loaded yet, so no task is stopped. %s on the workers.", count(in.Unexpected, "task runs", "tasks run"))
-	case len(v.workers().rows) == 0:
-		return "There are no workers and no tasks."
-	case in.Wanted == 0:
-		return "There are no tasks."
-	case workers.Draining > 0:
-		return fmt.Sprintf("%s. %s.", allRun(in.Wanted), v.draining())
-	case v.stats.Spread > 1, v.stats.MovesHeld > 0:
-		return allRun(in.Wanted) + "."
-	}
-	return allRun(in.Wanted) + ", evenly."
-}
-
-func allRun(wanted int) string {
-	if wanted == 1 {
-		return "The only instance runs"
-	}
-	return fmt.Sprintf("All %d instances run", wanted)
-}
-
-// draining says how far the drains are.
-func (v *view) draining() string {
-	workers, left := 0, 0
+	say := struct {
+		orchestrator.TermStats
+		Seen                          bool
+		Problems, All, Draining, Left int // workers; those that drain, and their tasks
+	}{TermStats: v.stats, Seen: v.snapshot != nil, Problems: problems, All: len(v.workers().rows)}
 	for i := range v.workers().rows {
 		if w := &v.workers().rows[i]; w.Draining {
-			workers++
-			left += w.Tasks
+			say.Draining++
+			say.Left += w.Tasks
 		}
 	}
-	if left == 0 {
-		return count(workers, "draining worker is", "draining workers are") + " empty"
-	}
-	return fmt.Sprintf("%s, with %s left", count(workers, "worker drains", "workers drain"), count(left, "task", "tasks"))
+	return v.h.words.say("summary", say, " ")
 }
 
 // settings returns the settings in force and what the caller may do.

@@ -25,7 +25,7 @@ type textTemplate = template.Template
 
 // newTexts parses the templates of the answers as text.
 func (h *Handler) newTexts() (*textTemplate, error) {
-	funcs := maps.Clone(pageFuncs())
+	funcs := maps.Clone(pageFuncs(h.words))
 	maps.Copy(funcs, template.FuncMap{
 		"all": func(w orchestrator.WorkerStats) int { return w.Answering + w.Silent + w.Lost },
 		"at":  api.Clock, "ended": endedAt, "fellText": api.FellText, "isKind": isKind, "join": strings.Join, "line": textOf,

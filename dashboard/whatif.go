@@ -5,7 +5,6 @@ package dashboard
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -120,7 +119,7 @@ func (v *view) hypothesis(q *query) (h orchestrator.Hypothesis[int, string]) {
 // planned returns a plan with its names as text, and without what exceeds the bounds.
 func (v *view) planned(p *api.Plan, limit, bytes int) api.WhatIf {
 	out := api.WhatIf{
-		Header: v.header(), Verdict: verdict(p), WorkersTotal: len(p.Workers),
+		Header: v.header(), Verdict: v.h.words.verdict(p), WorkersTotal: len(p.Workers),
 		WaitingTotal: len(p.Waiting), PausedTotal: len(p.Paused),
 	}
 	for _, n := range p.Stats.Changes {
@@ -154,79 +153,40 @@ func some[E any](all []E, limit, bytes int) []E {
 }
 
 // verdict returns in one sentence what follows from a plan.
-func verdict(p *api.Plan) string {
-	counts := make(map[orchestrator.ChangeOp]int)
-	for kind, n := range p.Stats.Changes {
-		counts[kind.Op] += n
-	}
-	least, most := -1, 0
+func (w words) verdict(p *api.Plan) string {
+	say := struct {
+		orchestrator.TermStats
+		Does                 []string
+		Least, Most, Failing int // tasks of an open worker; instances
+	}{TermStats: p.Stats, Least: -1}
 	for i := range p.Workers {
-		w := &p.Workers[i]
-		if w.State != orchestrator.Answering || w.Draining || w.Quarantined {
-			continue
-		}
-		most = max(most, w.After)
-		if least < 0 || w.After < least {
-			least = w.After
-		}
-	}
-	var parts []string
-	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
-	if p.Stats.Changes == nil {
-		add("The next term would change nothing")
-	} else {
-		fewest := ""
-		switch p.Stats.Adds {
-		case 0:
-		case p.Stats.LowerBound:
-			fewest = ", with the fewest starts possible"
-		default:
-			fewest = fmt.Sprintf(", with %s where %d would be the fewest possible", count(p.Stats.Adds, "start", "starts"), p.Stats.LowerBound)
-		}
-		var does []string
-		for _, op := range []orchestrator.ChangeOp{orchestrator.Move, orchestrator.Start, orchestrator.Stop} {
-			switch n := counts[op]; {
-			case n > 0 && does == nil:
-				does = append(does, string(op)+" "+count(n, "instance", "instances"))
-			case n > 0:
-				does = append(does, string(op)+" "+grouped(n))
+		if w := &p.Workers[i]; w.State == orchestrator.Answering && !w.Draining && !w.Quarantined {
+			say.Most = max(say.Most, w.After)
+			if say.Least < 0 || w.After < say.Least {
+				say.Least = w.After
 			}
 		}
-		add("The next term would %s%s", strings.Join(does, " and "), fewest)
 	}
-	switch {
-	case least < 0:
-		add("no worker would be open to new tasks")
-	case least == most:
-		add("each open worker would have %s", count(most, "task", "tasks"))
-	default:
-		add("each open worker would have %d to %d tasks", least, most)
-	}
-	if p.Stats.MassLoss {
-		add("so many workers would be silent that none is declared lost")
-	}
-	if n := p.Stats.Instances.Held; n > 0 {
-		add("%s held by workers that do not answer", count(n, "instance would be", "instances would be"))
-	}
-	failing := 0
-	for i := range p.Waiting {
-		if w := &p.Waiting[i]; w.Kind() == orchestrator.WaitingFailing {
-			failing += w.Instances
+	for _, op := range []orchestrator.ChangeOp{orchestrator.Move, orchestrator.Start, orchestrator.Stop} {
+		n := 0
+		for kind, times := range p.Stats.Changes {
+			if kind.Op == op {
+				n += times
+			}
+		}
+		switch {
+		case n > 0 && say.Does == nil:
+			say.Does = append(say.Does, string(op)+" "+plural(n, "instance"))
+		case n > 0:
+			say.Does = append(say.Does, string(op)+" "+grouped(n))
 		}
 	}
-	if n := p.Stats.Instances.Unplaceable - failing; n > 0 {
-		add("%s have no place", count(n, "instance would", "instances would"))
+	for i := range p.Waiting {
+		if w := &p.Waiting[i]; w.Kind() == orchestrator.WaitingFailing {
+			say.Failing += w.Instances
+		}
 	}
-	if failing > 0 {
-		add("%s for another try, because starts failed", count(failing, "instance would wait", "instances would wait"))
-	}
-	if until := p.Stats.InitialWait; !until.IsZero() {
-		add("nothing would start before %s that a worker may run which has not registered yet", clock(until, p.Stats.Start))
-	}
-	if n := p.Stats.Deferred; n > 0 {
-		add("%s left to later terms", count(n, "move would be", "moves would be"))
-	}
-	return strings.Join(parts, "; ") + "."
+	return w.say("verdict", say, "; ") + "."
 }
 
 // setDraining drains a worker, or ends that. It changes what the next term does, and does

@@ -413,6 +413,15 @@ func TestText_OfAnOlderDashboard(t *testing.T) {
 	})
 }
 
+// A text of a server that is no dashboard cannot move the cursor.
+func TestText_IsEscaped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		n.serve("a:80", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { text(w, api.Text{Header: header()}, "a\x1b[2J\u202e\nb\n") }))
+		require.Equal(t, result{exitDone, "a\\u001b[2J\\u202e\nb\n", ""}, n.run("http://a", "status"))
+	})
+}
+
 // The text of watch is that of terms, and changes of the state within a term.
 func TestWatch_GoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -40,7 +40,7 @@ func drain(f *flag.FlagSet) action {
 		}); err != nil {
 			return err
 		}
-		s.say("%s", plan.body)
+		s.say("%s", s.escaped(plan.body))
 		if !*yes {
 			if err := s.confirm(ctx, fmt.Sprintf("Drain %s?", plural(len(names), "worker"))); err != nil {
 				return err
@@ -143,29 +143,29 @@ func (d *draining) show() error {
 	if len(d.workers) == 0 { // the first one was refused
 		return nil
 	}
-	var out bytes.Buffer
-	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	switch d.settings.format {
-	case formatJSON:
+	if d.settings.format == formatJSON {
 		encoded, err := json.MarshalIndent(d.workers, "", "  ")
 		if err != nil {
 			return err
 		}
-		return d.put([]byte(escapeJSON(encoded) + "\n"))
-	case formatTable:
+		return d.put(append(encoded, '\n'))
+	}
+	var out bytes.Buffer
+	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	if d.settings.format == formatTable {
 		_, _ = fmt.Fprintln(table, "worker\tstate") // into a buffer
 	}
 	for _, w := range d.workers {
-		state := "open"
+		state := "\topen"
 		switch {
 		case d.settings.format == formatName:
 			state = ""
 		case w.Empty:
-			state = "empty"
+			state = "\tempty"
 		case w.Draining:
-			state = "draining"
+			state = "\tdraining"
 		}
-		_, _ = fmt.Fprintln(table, strings.TrimSuffix(w.Worker+"\t"+state, "\t"))
+		_, _ = fmt.Fprintln(table, w.Worker+state)
 	}
 	_ = table.Flush()
 	return d.put(out.Bytes())
@@ -225,7 +225,7 @@ func (d *draining) look(ctx context.Context, w *drained) error {
 			return err
 		}
 		if w.told = moves.Term; len(moves.body) > 0 {
-			d.say("%s", bytes.TrimSpace(moves.body))
+			d.say("%s", d.escaped(bytes.TrimSpace(moves.body)))
 		}
 	}
 	if w.since.Number == 0 && w.since.Epoch == a.Term.Epoch {
@@ -263,5 +263,5 @@ func (d *draining) stays(ctx context.Context, w *drained) {
 		d.say("orchctl: %v", err)
 		return
 	}
-	d.say("%s", a.body)
+	d.say("%s", d.escaped(a.body))
 }

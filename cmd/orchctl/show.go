@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"mime"
 	"net/http"
 	"net/url"
@@ -115,7 +116,7 @@ func indented(body []byte) []byte {
 	if json.Indent(&out, bytes.TrimSpace(body), "", "  ") != nil {
 		return body
 	}
-	return []byte(escapeJSON(out.Bytes()) + "\n")
+	return append(out.Bytes(), '\n')
 }
 
 // print prints an answer.
@@ -128,19 +129,19 @@ func (s *session) print(out []byte) error {
 
 // put writes to the standard output.
 func (s *session) put(out []byte) error {
-	if _, err := s.stdout.Write(out); err != nil {
+	if _, err := io.WriteString(s.stdout, s.escaped(out)); err != nil {
 		return fmt.Errorf("write the output: %w", err)
 	}
 	return nil
 }
 
-// escapeJSON returns JSON in which each character that is not printable is escaped. Outside
-// of strings JSON has no such character.
-func escapeJSON(encoded []byte) string {
+// escaped returns an answer in which each character is escaped that is not printable, but for those that
+// end lines and, on a terminal with colours, begin one. Outside of strings JSON has no such character.
+func (s *session) escaped(answer []byte) string {
 	var b strings.Builder
-	for _, r := range string(encoded) {
+	for _, r := range string(answer) {
 		switch {
-		case unicode.IsPrint(r) || r == '\n':
+		case unicode.IsPrint(r) || r == '\n' || r == '\x1b' && s.screen.colour:
 			b.WriteRune(r)
 		case r > 0xffff:
 			high, low := utf16.EncodeRune(r)
@@ -189,7 +190,9 @@ func one(route, view string) func(*flag.FlagSet) action {
 func list(route, view string, rows uint, flags func(f *flag.FlagSet, query url.Values)) func(*flag.FlagSet) action {
 	return func(f *flag.FlagSet) action {
 		query := url.Values{}
-		flags(f, query)
+		if flags != nil {
+			flags(f, query)
+		}
 		limit := f.Uint("limit", rows, "the most rows, or 0 for all")
 		return func(ctx context.Context, s *session, args []string) error {
 			if len(args) > 0 {
@@ -200,8 +203,6 @@ func list(route, view string, rows uint, flags func(f *flag.FlagSet, query url.V
 		}
 	}
 }
-
-func noFlags(*flag.FlagSet, url.Values) {}
 
 // queryFlag defines a flag that is a parameter of the request: one of some words, or any text
 // if none is given.

@@ -54,7 +54,7 @@ func (w *watching) look(ctx context.Context, first bool) error {
 		if w.told = a.Term; !isNew {
 			return nil
 		}
-		return w.print([]byte(escapeJSON(a.body)))
+		return w.print(a.body)
 	}
 	if isNew && !first {
 		news, err := w.ask(ctx, false, func() (*reply, error) { return w.changes(ctx, url.Values{}, "news", w.told) })

@@ -4,7 +4,6 @@ package api
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -56,42 +55,6 @@ func HeldText(moves int, holds []orchestrator.Hold) string {
 // the text of the pause's error, and ends its end.
 func FellText(falls string, ends time.Time) string {
 	return strings.TrimPrefix(Printable(falls)+"; gains nothing for an even spread until "+Clock(ends), "; ")
-}
-
-// TriesText returns the counters of a problem, without a full stop: "19 starts refused, by 9 workers; next
-// try in 3 s". It is empty without tries.
-func TriesText(p *Problem, now time.Time) string {
-	if p.Tries == 0 && p.NextTry.IsZero() {
-		return ""
-	}
-	how, by := "failed", "on"
-	if strings.Contains(p.Text, ": "+orchestrator.ErrRejected.Error()) {
-		how, by = "refused", "by"
-	}
-	what := "starts"
-	if p.Kind == ProblemUnexpected || p.Kind == ProblemStaying {
-		what = "stops"
-	}
-	var parts []string
-	if p.Tries > 0 {
-		text := fmt.Sprintf("%s %s", number(p.Tries, what), how)
-		if p.TriedBy > 1 {
-			text += fmt.Sprintf(", %s %s", by, number(p.TriedBy, "workers"))
-		}
-		parts = append(parts, text)
-	}
-	if !p.NextTry.IsZero() {
-		parts = append(parts, fmt.Sprintf("next try in %d s", max(0, int(math.Ceil(p.NextTry.Sub(now).Seconds())))))
-	}
-	return strings.Join(parts, "; ")
-}
-
-// number returns a number and its noun, which is given in the plural.
-func number(n int, nouns string) string {
-	if n == 1 {
-		nouns = strings.TrimSuffix(nouns, "s")
-	}
-	return fmt.Sprintf("%d %s", n, nouns)
 }
 
 // Clock returns a time as all texts have it, such as "2026-11-27 10:20:30 UTC".
