@@ -23,6 +23,7 @@ func checkHeld[W, T comparable](k *kit[W, T]) {
 	})
 	heal := k.cut(worker)
 	added := k.tryFor(k.arrival(), k.term, orchestrator.OpAdd, worker, sent)
+	k.nextTerm() // before that, an Add whose outcome is unknown may still take effect
 	got, err := k.look(k.arrival(), k.term, worker)
 	switch {
 	case err != nil:
