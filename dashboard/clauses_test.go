@@ -405,7 +405,7 @@ func TestD10_Twins(t *testing.T) {
 // be the string or its text.
 func TestD10_Strings(t *testing.T) {
 	f := newFleet(t, 0, 0, nil)
-	names := []string{"", `""`, "a\n", `a\u000a`, `"a\n"`, strings.Repeat("x", 600), strings.Repeat("x", 601), strings.Repeat("x", 509) + "…"}
+	names := []string{"", `""`, "a\n", `a\u000a`, `">x`, strings.Repeat("x", 600), strings.Repeat("x", 601), strings.Repeat("x", 509) + "…"}
 	f.Start(names...)
 	for _, name := range names {
 		require.NoError(t, f.AddWorker(name))
@@ -424,7 +424,7 @@ func TestD10_Strings(t *testing.T) {
 	}
 	require.Len(t, workers, len(names))
 	require.Len(t, tasks, len(names))
-	for name, text := range map[string]string{"": `""`, "a\n": `"a\n"`, names[5]: history.NameText(names[5])} {
+	for name, text := range map[string]string{"": `""`, "a\n": `"a\n"`, `">x`: `"\">x"`, names[5]: history.NameText(names[5])} {
 		require.Equal(t, text, get[api.WorkerDetail](t, f.dashboard, "/api/v1/worker?name="+url.QueryEscape(name)).Name.Name)
 	}
 }

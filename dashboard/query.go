@@ -31,7 +31,7 @@ func printable(s string) string { return api.Printable(s) }
 
 // named returns the name that a parameter means: the text of a name, or a name whose text is another.
 func named(param string) string {
-	if strings.HasPrefix(param, `"`) {
+	if _, err := strconv.Unquote(param); strings.HasPrefix(param, `"`) && (err == nil || strings.Contains(param, `…"`)) {
 		return printable(param)
 	}
 	return history.NameText(param)

@@ -417,7 +417,9 @@ func TestText_OfAnOlderDashboard(t *testing.T) {
 func TestText_IsEscaped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
-		n.serve("a:80", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { text(w, api.Text{Header: header()}, "a\x1b[2J\u202e\nb\n") }))
+		n.serve("a:80", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			text(w, api.Text{Header: header()}, "a\x1b[2J\u202e\nb\n")
+		}))
 		require.Equal(t, result{exitDone, "a\\u001b[2J\\u202e\nb\n", ""}, n.run("http://a", "status"))
 	})
 }
