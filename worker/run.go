@@ -259,10 +259,10 @@ func (w *Worker[T]) conclude(e *entry[T], err error, text string) (State, time.D
 	}
 	e.err, e.text = err, text
 	e.restarts++
-	if e.run.movable && time.Since(e.run.began) >= w.cfg.backoff.Longest {
-		e.attempts = 0 // a long run of a movable task resets the count
+	w.endRow(e)
+	if e.attempts++; e.attempts == 1 {
+		e.failing = time.Now()
 	}
-	e.attempts++
 	if w.cfg.attempts > 0 && e.attempts >= w.cfg.attempts {
 		w.enter(e, Failed)
 		w.note(e.name)
@@ -278,8 +278,29 @@ func (w *Worker[T]) conclude(e *entry[T], err error, text string) (State, time.D
 	w.enter(e, Backoff)
 	e.next = e.since.Add(pause)
 	restarts := e.restarts
+	if e.timer != nil {
+		e.timer.Stop()
+	}
 	e.timer = time.AfterFunc(pause, func() { w.restart(e, restarts) })
 	return Backoff, pause
+}
+
+// endRow resets the count of failed runs in a row if the present run of a task is long: for as long as the
+// longest pause. A run of a job that is not movable is no success before it has completed.
+func (w *Worker[T]) endRow(e *entry[T]) {
+	if (w.hooks.completed == nil || e.run.movable) && time.Since(e.run.began) >= w.cfg.backoff.Longest {
+		e.attempts = 0
+	}
+}
+
+// lasted records that a run of a task that has failed before is long.
+func (w *Worker[T]) lasted(e *entry[T], r *run) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.state == Running && e.run == r {
+		w.endRow(e)
+		w.changed()
+	}
 }
 
 // tookAll reports whether the function has worked with the newest content. It has

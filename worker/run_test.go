@@ -443,6 +443,41 @@ func TestW8_WithoutCompletionNothingIsPinned(t *testing.T) {
 	require.NoError(t, w.Remove(t.Context(), "a"))
 }
 
+// A task that crashed long ago, and runs well since, has no failed runs in a row (D27).
+func TestW3_ALongRunEndsTheRow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := 0
+		w := newWorker(t, func(ctx context.Context, _ string) error {
+			if runs++; runs > 3 {
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-time.After(time.Hour):
+				}
+			}
+			return errors.New("no disk")
+		}, worker.WithBackoff(time.Second, 10*time.Second))
+		began := time.Now()
+		require.NoError(t, w.Add(t.Context(), "a"))
+		time.Sleep(9 * time.Second)
+		s := w.Status()[0]
+		require.Equal(t, worker.Running, s.State)
+		require.Equal(t, 3, s.Attempts)
+		require.Equal(t, began, s.Failing)
+		known, _ := w.Changes()
+		time.Sleep(10 * time.Second)
+		s = w.Status()[0]
+		require.Zero(t, s.Attempts)
+		require.Zero(t, s.Failing)
+		n, _ := w.Changes()
+		require.Greater(t, n, known, "transports hear of it")
+		time.Sleep(time.Hour - 10*time.Second)
+		s = w.Status()[0]
+		require.Equal(t, 1, s.Attempts, "the next failure begins another one")
+		require.Greater(t, s.Failing.Sub(began), time.Hour)
+	})
+}
+
 // A job fails for good after the allowed number of failures in a row.
 func TestW8_AJobFailsForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -469,6 +504,8 @@ func TestW8_AJobFailsForGood(t *testing.T) {
 		require.Equal(t, noDisk, s.Err)
 		require.Positive(t, time.Until(s.Next))
 		require.LessOrEqual(t, time.Until(s.Next), time.Minute)
+		failing := s.Since
+		require.Equal(t, failing, s.Failing)
 
 		<-time.After(3 * time.Hour)
 		require.Equal(t, "a", <-failed)
@@ -477,6 +514,7 @@ func TestW8_AJobFailsForGood(t *testing.T) {
 		require.Equal(t, 3, s.Attempts)
 		require.Equal(t, noDisk, s.Err)
 		require.Zero(t, s.Next)
+		require.Equal(t, failing, s.Failing, "it has failed since the first of the three")
 		require.Equal(t, "a:failed b:running ", states(w), "the failed job has released its slot")
 		require.Equal(t, []string{"a", "b"}, pins(t, w))
 
@@ -486,6 +524,7 @@ func TestW8_AJobFailsForGood(t *testing.T) {
 		require.NoError(t, w.Update(t.Context(), "a", worker.Grant{Content: []byte("two"), Version: 2}))
 		<-time.After(3 * time.Hour)
 		require.Equal(t, "a:completed b:completed ", states(w), "newer content is run")
+		require.Zero(t, w.Status()[0].Failing)
 		require.Empty(t, failed)
 	})
 }

@@ -105,7 +105,7 @@ func TestW2_StatusHasSinceAndRestarts(t *testing.T) {
 		require.Equal(t, []worker.TaskStatus[string]{{Task: "a", State: worker.Running, Since: began}}, w.Status())
 		<-time.After(2 * time.Second)
 		require.Equal(t, []worker.TaskStatus[string]{
-			{Task: "a", State: worker.Backoff, Since: began.Add(time.Second), Restarts: 1, Err: no, Attempts: 1, Next: w.Status()[0].Next},
+			{Task: "a", State: worker.Backoff, Since: began.Add(time.Second), Restarts: 1, Err: no, Attempts: 1, Failing: began.Add(time.Second), Next: w.Status()[0].Next},
 		}, w.Status())
 		pause := w.Status()[0].Next.Sub(began.Add(time.Second))
 		require.LessOrEqual(t, pause, 4*time.Second)

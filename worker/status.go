@@ -57,9 +57,12 @@ type TaskStatus[T comparable] struct {
 	// the run was ended for a restart in place. Err is nil if Restarts is 0 or if
 	// the task had completed.
 	Err error
-	// Attempts counts the runs that failed in a row with the present content. Next
-	// is when the next run begins; zero unless State is Backoff.
+	// Attempts counts the runs that failed in a row with the present content, and
+	// Failing is when the first of them failed; zero without any. A run that is as long
+	// as the longest pause ends the row, unless it is that of a job that must not be
+	// moved. Next is when the next run begins; zero unless State is Backoff.
 	Attempts int
+	Failing  time.Time
 	Next     time.Time
 	// Pinned: the task is a job that must not be moved (see WithCompletion).
 	Pinned bool
@@ -99,6 +102,9 @@ func (w *Worker[T]) status() []TaskStatus[T] {
 		}
 		if e.state == Backoff {
 			s.Next = e.next
+		}
+		if e.attempts > 0 {
+			s.Failing = e.failing
 		}
 		all = append(all, s)
 	}

@@ -33,7 +33,8 @@ type entry[T comparable] struct {
 	unpinned bool        // not pinned in the leader's last List or Report
 	failures int         // failed runs in a row, for the pauses; reset by a long run
 	attempts int         // failed runs in a row with this content
-	timer    *time.Timer // Backoff: starts the next run
+	failing  time.Time   // since the first of them
+	timer    *time.Timer // Backoff: starts the next run; Running: see lasted
 	next     time.Time   // Backoff: when the next run starts
 
 	refusal *refusal      // the present run has asked to run elsewhere; otherwise nil
@@ -135,6 +136,9 @@ func (w *Worker[T]) start(e *entry[T]) {
 	}
 	r.began = e.since
 	r.ctx, r.cancel = context.WithCancelCause(in.into(context.Background()))
+	if e.attempts > 0 {
+		e.timer = time.AfterFunc(w.cfg.backoff.Longest, func() { w.lasted(e, r) })
+	}
 	go w.attempt(e, r)
 }
 
