@@ -207,7 +207,7 @@ func (d *duties) report(have present) Report {
 }
 
 func stateOf(s worker.TaskStatus[string]) TaskState {
-	t := TaskState{Task: s.Task, State: s.State.String(), Restarts: s.Restarts, Attempts: s.Attempts, Since: s.Since}
+	t := TaskState{Task: s.Task, State: s.State.String(), Restarts: s.Restarts, Attempts: s.Attempts, Since: s.Since, Failing: s.Failing}
 	if s.Err != nil {
 		t.Err = cut(s.Err.Error())
 	}

@@ -42,9 +42,10 @@ type loop struct {
 	storedAt   uint64  // heartbeat of that Sync
 	unanswered bool    // the last Sync failed
 	counters   Counters
-	failing    bool  // a warning has said that the backend fails
-	failed     error // of the last turn
-	called     error // of the last call
+	failing    bool      // a warning has said that the backend fails
+	failed     error     // of the last turn
+	called     error     // of the last call
+	mute       time.Time // since when the leader's Source is seen not to answer
 
 	lastSync, lastRead time.Time
 	hurry              time.Time  // until when to read often

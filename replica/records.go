@@ -97,8 +97,10 @@ type TaskState struct {
 	Restarts int    `json:"restarts,omitempty"`
 	// Attempts counts the runs that failed in a row; 0 in the records of earlier versions.
 	Attempts int `json:"attempts,omitempty"`
-	// Since is when the task entered the state, by the member's clock.
-	Since time.Time `json:"since"`
+	// Since is when the task entered the state, and Failing when the first of the Attempts failed,
+	// by the member's clock.
+	Since   time.Time `json:"since"`
+	Failing time.Time `json:"failing,omitzero"`
 	// Err is the error of the last run.
 	Err string `json:"err,omitempty"`
 }

@@ -166,6 +166,8 @@ type Status struct {
 	Tasks []TaskStatus `json:"tasks"`
 	// Counters count since Run began.
 	Counters
+	// Source is what is wrong with the Source.
+	Source SourceStatus `json:"source,omitzero"`
 	// BadRows has the rows of the Source's last answer that do not count, with the reason,
 	// and Plan the last plan. Only a leader has them.
 	BadRows map[string]string                    `json:"bad_rows,omitempty"`
@@ -181,6 +183,20 @@ type Counters struct {
 	// Elections counts those that the replica has won, and Rejoins its further leases.
 	Elections uint64 `json:"elections"`
 	Rejoins   uint64 `json:"rejoins"`
+}
+
+// SourceStatus is what is wrong with the Source. It is zero if nothing is.
+type SourceStatus struct {
+	// Failing is since when the Source has not answered, and Err why. In a replica that does not
+	// lead, that may also be the leader's.
+	Failing time.Time `json:"failing,omitzero"`
+	Err     string    `json:"err,omitempty"`
+	// Kept counts the tasks that stay although the last answer lacks them, because it lacks more
+	// than half of all, and Braked is when the first of them was lacked. BadSince is since when
+	// every answer has had bad rows. Only a leader has these.
+	Kept     int       `json:"kept,omitempty"`
+	Braked   time.Time `json:"braked,omitzero"`
+	BadSince time.Time `json:"bad_since,omitzero"`
 }
 
 // MemberStatus is a member as a replica sees it.
@@ -207,8 +223,18 @@ func (l *loop) publish() {
 	if l.called != nil {
 		s.Err = l.called.Error()
 	}
-	if leader, ok := e.observed.alive(e.head.Leader); ok {
+	s.Source = l.r.source.status()
+	leader, led := e.observed.alive(e.head.Leader)
+	if led {
 		s.Leader, s.LeaderID = leader.member.Name, leader.member.ID
+	}
+	if !led || l.lead != nil || leader.member.Answered {
+		l.mute = time.Time{}
+	} else if l.mute.IsZero() {
+		l.mute = time.Now()
+	}
+	if !l.mute.IsZero() {
+		s.Source = SourceStatus{Failing: l.mute, Err: fmt.Sprintf("the Source of %s, which leads, does not answer", s.Leader)}
 	}
 	for _, m := range e.observed.members() {
 		s.Members = append(s.Members, MemberStatus{Member: m.member, Dead: m.dead})
@@ -220,6 +246,7 @@ func (l *loop) publish() {
 	var all *communicator
 	if l.lead != nil {
 		all, s.BadRows = l.lead.c, maps.Clone(l.lead.list.bad)
+		l.lead.list.status(&s.Source)
 	} else if l.follows != nil && l.follows.known {
 		all = l.follows.c
 	}

@@ -96,6 +96,7 @@ type sourceRunner struct {
 	answers uint64             // since the run began
 	last    []Task
 	failing time.Time // since when; zero: it is not
+	failure error     // the last one
 	invalid error     // that ends Run
 	tried   bool      // the call at the start was answered
 	told    bool      // errReturned was logged
@@ -181,7 +182,7 @@ func (s *sourceRunner) fail(err error, life uint64) {
 	if life != s.life {
 		return
 	}
-	if s.failing.IsZero() {
+	if s.failure = err; s.failing.IsZero() {
 		s.failing = time.Now()
 	}
 	if !s.tried && errors.Is(err, ErrInvalid) {
@@ -201,6 +202,16 @@ func (s *sourceRunner) answered(now time.Time) bool {
 	return s.cancel != nil && s.answers > 0 && (s.failing.IsZero() || now.Sub(s.failing) < 2*s.lease)
 }
 
+// status returns since when the Source fails, and why; zero if it does not.
+func (s *sourceRunner) status() (out SourceStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.failing.IsZero() {
+		out.Failing, out.Err = s.failing, s.failure.Error()
+	}
+	return out
+}
+
 // state returns the last answer and its number, whether the Source has answered once in this
 // process, and the error that ends Run.
 func (s *sourceRunner) state() (tasks []Task, n uint64, tried bool, invalid error) {
@@ -218,7 +229,8 @@ const (
 
 // list compares the answers of a Source with the list in force. It makes no call.
 type list struct {
-	bad map[string]string // name → reason, of the last answer
+	bad      map[string]string // name → reason, of the last answer
+	badSince time.Time         // of the first of the answers in a row that have bad rows
 	// lacking has the tasks that the brake keeps, and since when every answer lacks them.
 	lacking map[string]time.Time
 }
@@ -226,6 +238,11 @@ type list struct {
 // compare returns the list in force after an answer. The Generation of a task stays.
 func (l *list) compare(inForce map[string]Task, answer []Task, now time.Time) map[string]Task {
 	goal, lacked := l.check(answer), l.lacking
+	if len(l.bad) == 0 {
+		l.badSince = time.Time{}
+	} else if l.badSince.IsZero() {
+		l.badSince = now
+	}
 	var missing []string
 	for name, was := range inForce {
 		t, ok := goal[name]
@@ -253,6 +270,19 @@ func (l *list) compare(inForce map[string]Task, answer []Task, now time.Time) ma
 		}
 	}
 	return goal
+}
+
+// status adds what the last answer was refused of.
+func (l *list) status(out *SourceStatus) {
+	out.Kept = len(l.lacking)
+	for _, since := range l.lacking {
+		if out.Braked.IsZero() || since.Before(out.Braked) {
+			out.Braked = since
+		}
+	}
+	if len(l.bad) > 0 {
+		out.BadSince = l.badSince
+	}
 }
 
 // isDue reports whether the brake ends for a task.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,6 +132,55 @@ func TestRl_OneLineEach(t *testing.T) {
 		time.Sleep(lease + lease/2)
 		require.Len(t, f.log.lines("source failed"), 1)
 		require.Contains(t, f.log.lines("source failed")[0], "has not answered for a lease")
+	})
+}
+
+// Every replica says since when the Source fails; the leader, which rows are bad and which tasks the brake keeps (D34).
+func TestD34_TheStatusOfTheSource(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		var answer atomic.Pointer[[]replica.Task] // nil: it fails
+		answer.Store(new(named(12)))
+		source := replica.Poll(time.Second, func(context.Context) ([]replica.Task, error) {
+			if tasks := answer.Load(); tasks != nil {
+				return *tasks, nil
+			}
+			return nil, errors.New("connection refused")
+		})
+		f.want(named(12)...)
+		for _, name := range []string{"r0", "r1"} {
+			f.joinWith(name, source)
+		}
+		f.within(lease, "all run", f.allRun)
+		leader, other := f.leader(), f.follower()
+		require.Zero(t, leader.Status().Source)
+
+		began := time.Now()
+		answer.Store(new(append(named(3), replica.Task{})))
+		time.Sleep(10 * time.Second)
+		s := leader.Status().Source
+		require.Equal(t, 9, s.Kept)
+		for _, since := range []time.Time{s.Braked, s.BadSince} {
+			require.InDelta(t, 500*time.Millisecond, since.Sub(began), float64(500*time.Millisecond))
+		}
+		require.Zero(t, other.Status().Source)
+		answer.Store(new(named(12)))
+		time.Sleep(3 * time.Second)
+		require.Zero(t, leader.Status().Source)
+
+		began = time.Now()
+		answer.Store(nil)
+		time.Sleep(10 * time.Second)
+		s = leader.Status().Source
+		require.Equal(t, "connection refused", s.Err)
+		require.InDelta(t, 500*time.Millisecond, s.Failing.Sub(began), float64(500*time.Millisecond))
+		time.Sleep(4 * lease)
+		require.Equal(t, began.Add(s.Failing.Sub(began)), f.leader().Status().Source.Failing)
+		require.Equal(t, "the Source of "+f.leader().Status().Name+", which leads, does not answer", f.follower().Status().Source.Err)
+		require.True(t, f.follower().Status().Source.Failing.After(began))
+		answer.Store(new(named(12)))
+		time.Sleep(lease)
+		require.Zero(t, f.leader().Status().Source)
+		require.Zero(t, f.follower().Status().Source)
 	})
 }
 

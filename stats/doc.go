@@ -65,8 +65,8 @@
 //
 // # Workers and managers
 //
-// [RegisterWorker] exports the state of a worker's lease, in the worker's process,
-// for any transport. [RegisterManager] exports the counts of a manager of package
+// [RegisterWorker] exports the state of a worker's lease and of its tasks, in the worker's
+// process, for any transport. A task is failing if its last three runs or more have failed. [RegisterManager] exports the counts of a manager of package
 // communicator/grpc/manager.
 //
 //	metric                                             type     meaning
@@ -74,6 +74,9 @@
 //	orchestrator_worker_keepalives_sent_total          counter  requests for the worker's lease
 //	orchestrator_worker_keepalives_acknowledged_total  counter  requests that were acknowledged
 //	orchestrator_worker_rejoins_total                  counter  rejoins, such as after a lost lease
+//	orchestrator_worker_tasks{state}                   gauge    tasks: queued, starting, running, backoff, stopping, completed, failed
+//	orchestrator_worker_failing_tasks                  gauge    tasks that crash in a loop
+//	orchestrator_worker_failing_seconds                gauge    how long the first of them has
 //	orchestrator_manager_members                       gauge    workers that are members
 //	orchestrator_manager_refused_calls_total{cause}    counter  refused calls of workers: NotFound, AlreadyExists …
 //
@@ -87,6 +90,10 @@
 //	orchestrator_replica_epoch                        gauge    epoch of the last election
 //	orchestrator_replica_members                      gauge    replicas that are alive, as this one sees them
 //	orchestrator_replica_tasks{state}                 gauge    its tasks: queued, starting, running, backoff (failed, and tried again), stopping
+//	orchestrator_replica_failing_tasks                gauge    its tasks that crash in a loop
+//	orchestrator_replica_failing_seconds              gauge    how long the first of them has
+//	orchestrator_replica_source_failing_seconds       gauge    how long the Source has not answered, that of the leader included
+//	orchestrator_replica_braked_tasks                 gauge    tasks that stay although the Source lacks them; only a leader knows them
 //	orchestrator_replica_bad_rows                     gauge    rows of the Source that do not count; only a leader knows them
 //	orchestrator_replica_lease_left_seconds           gauge    time left before the replica stops its tasks
 //	orchestrator_replica_last_sync_timestamp_seconds  gauge    when the last Sync succeeded

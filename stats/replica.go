@@ -2,6 +2,7 @@ package stats
 
 import (
 	"errors"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -22,7 +23,9 @@ func RegisterReplica(reg prometheus.Registerer, status func() replica.Status, op
 	leading := f.gauge("replica_leading", "1 while the replica leads.")
 	epoch := f.gauge("replica_epoch", "Epoch of the last election that the replica has seen.")
 	members := f.gauge("replica_members", "Replicas that are alive, as this one sees them.")
-	tasks := f.gauge("replica_tasks", "Tasks of the replica, by state.", "state")
+	tasks := f.tasks("replica", "queued", "starting", "running", "backoff", "stopping")
+	failing := f.gauge("replica_source_failing_seconds", "How long the Source has not answered, that of the leader included; 0 if it answers.")
+	kept := f.gauge("replica_braked_tasks", "Tasks that stay although the Source lacks them, because it lacks most; only a leader knows them.")
 	bad := f.gauge("replica_bad_rows", "Rows of the last answer of the Source that do not count; only a leader knows them.")
 	left := f.gauge("replica_lease_left_seconds", "How long the replica runs its tasks without a further Sync; 0 without a lease.")
 	last := f.gauge("replica_last_sync_timestamp_seconds", "When the last Sync succeeded, since the Unix epoch; 0 if none has.")
@@ -34,19 +37,23 @@ func RegisterReplica(reg prometheus.Registerer, status func() replica.Status, op
 		s := status()
 		emit(leading, indicator(s.Leading))
 		emit(epoch, float64(s.Epoch))
-		alive, in := 0, map[string]int{"queued": 0, "starting": 0, "running": 0, "backoff": 0, "stopping": 0}
+		alive, all := 0, newTaskCounts()
 		for i := range s.Members {
 			if !s.Members[i].Dead {
 				alive++
 			}
 		}
 		for i := range s.Tasks {
-			in[s.Tasks[i].State]++
+			all.add(s.Tasks[i].State, s.Tasks[i].Attempts, s.Tasks[i].Failing)
 		}
 		emit(members, float64(alive))
-		for state, n := range in {
-			emit(tasks, float64(n), state)
+		tasks.emit(emit, all)
+		seconds := 0.0
+		if !s.Source.Failing.IsZero() {
+			seconds = time.Since(s.Source.Failing).Seconds()
 		}
+		emit(failing, seconds)
+		emit(kept, float64(s.Source.Kept))
 		emit(bad, float64(len(s.BadRows)))
 		emit(left, s.Lease.Seconds())
 		at := 0.0

@@ -6,14 +6,15 @@ package stats
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// RegisterWorker registers with reg a collector for the lease of w, which works with
-// any transport. It returns the collector, for [prometheus.Registerer.Unregister].
+// RegisterWorker registers with reg a collector for the lease and the tasks of w, which
+// works with any transport. It returns the collector, for [prometheus.Registerer.Unregister].
 // Use [WithConstLabels] for two workers in one process. It is an error if the labels
 // are already in use, or if reg or w is nil.
 func RegisterWorker[T comparable](reg prometheus.Registerer, w *worker.Worker[T], opts ...Option) (prometheus.Collector, error) {
@@ -26,7 +27,13 @@ func RegisterWorker[T comparable](reg prometheus.Registerer, w *worker.Worker[T]
 	sent := f.counter("worker_keepalives_sent_total", "Requests for the worker's lease.")
 	acknowledged := f.counter("worker_keepalives_acknowledged_total", "Requests for the worker's lease that were acknowledged.")
 	rejoins := f.counter("worker_rejoins_total", "Rejoins of the worker, such as after a lost lease.")
+	tasks := f.tasks("worker", "queued", "starting", "running", "backoff", "stopping", "completed", "failed")
 	f.collect = func(emit emitter) {
+		all := newTaskCounts()
+		for _, t := range w.Status() {
+			all.add(t.State.String(), t.Attempts, t.Failing)
+		}
+		tasks.emit(emit, all)
 		s := w.LeaseStats()
 		emit(left, s.Left.Seconds())
 		emit(sent, float64(s.Sent))
@@ -72,6 +79,54 @@ func RegisterManager(reg prometheus.Registerer, m Manager, opts ...Option) (prom
 		}
 	}
 	return f.register(reg, doing)
+}
+
+// taskFigures are the figures of the tasks of one process.
+type taskFigures struct {
+	states         []string
+	tasks          figure
+	failing, since figure
+}
+
+// tasks adds the figures of the tasks of a worker or a replica, which are in one of some states.
+func (f *figures) tasks(of string, states ...string) taskFigures {
+	return taskFigures{
+		states:  states,
+		tasks:   f.gauge(of+"_tasks", "Tasks of the "+of+", by state.", "state"),
+		failing: f.gauge(of+"_failing_tasks", "Tasks of the "+of+" that have failed three times in a row or more."),
+		since:   f.gauge(of+"_failing_seconds", "How long the first of the failing tasks of the "+of+" has been failing; 0 without any."),
+	}
+}
+
+// taskCounts counts tasks for taskFigures.
+type taskCounts struct {
+	in      map[string]int // by state
+	failing int
+	first   time.Time
+}
+
+func newTaskCounts() *taskCounts { return &taskCounts{in: make(map[string]int)} }
+
+func (c *taskCounts) add(state string, attempts int, failing time.Time) {
+	const many = 3
+	if c.in[state]++; attempts < many && state != "failed" {
+		return
+	}
+	if c.failing++; c.first.IsZero() || failing.Before(c.first) {
+		c.first = failing
+	}
+}
+
+func (t *taskFigures) emit(emit emitter, c *taskCounts) {
+	for _, state := range t.states {
+		emit(t.tasks, float64(c.in[state]), state)
+	}
+	emit(t.failing, float64(c.failing))
+	seconds := 0.0
+	if !c.first.IsZero() {
+		seconds = time.Since(c.first).Seconds()
+	}
+	emit(t.since, seconds)
 }
 
 // figures is a collector whose values are read at each scrape.

@@ -2,6 +2,7 @@ package stats_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,7 +18,7 @@ import (
 
 func TestW5_EveryFigureOfAWorkersLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, err := worker.New(func(context.Context, string) error { return nil }, worker.WithLease(20*time.Second, 3*time.Second))
+		w, err := worker.New(func(context.Context, string) error { return errors.New("no disk") }, worker.WithLease(20*time.Second, 3*time.Second))
 		require.NoError(t, err)
 		defer func() { require.NoError(t, w.Close(t.Context())) }()
 		registry := prometheus.NewPedanticRegistry()
@@ -46,7 +47,27 @@ orchestrator_worker_keepalives_sent_total 2
 # TYPE orchestrator_worker_rejoins_total counter
 orchestrator_worker_rejoins_total 1
 `), "orchestrator_worker_keepalives_acknowledged_total", "orchestrator_worker_keepalives_sent_total", "orchestrator_worker_rejoins_total"))
-		require.Len(t, families, 4)
+		require.Len(t, families, 7)
+		require.NoError(t, w.Add(t.Context(), "crashes"))
+		w.Sending()()
+		time.Sleep(8 * time.Second)
+		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP orchestrator_worker_failing_seconds How long the first of the failing tasks of the worker has been failing; 0 without any.
+# TYPE orchestrator_worker_failing_seconds gauge
+orchestrator_worker_failing_seconds 8
+# HELP orchestrator_worker_failing_tasks Tasks of the worker that have failed three times in a row or more.
+# TYPE orchestrator_worker_failing_tasks gauge
+orchestrator_worker_failing_tasks 1
+# HELP orchestrator_worker_tasks Tasks of the worker, by state.
+# TYPE orchestrator_worker_tasks gauge
+orchestrator_worker_tasks{state="backoff"} 1
+orchestrator_worker_tasks{state="completed"} 0
+orchestrator_worker_tasks{state="failed"} 0
+orchestrator_worker_tasks{state="queued"} 0
+orchestrator_worker_tasks{state="running"} 0
+orchestrator_worker_tasks{state="starting"} 0
+orchestrator_worker_tasks{state="stopping"} 0
+`), "orchestrator_worker_failing_seconds", "orchestrator_worker_failing_tasks", "orchestrator_worker_tasks"))
 
 		_, err = stats.RegisterWorker(registry, w)
 		require.ErrorContains(t, err, "labels already in use")
