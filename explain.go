@@ -26,6 +26,9 @@ const (
 	ReasonCut Reason = "cut"
 	// ReasonLate: the worker had not answered when the term continued.
 	ReasonLate Reason = "late"
+	// ReasonStopping: the instance is to leave the worker that has it, and has not left yet. Of
+	// another worker, it is where the instance moves once it has stopped.
+	ReasonStopping Reason = "stopping"
 )
 
 // Explanation says of each worker why it has a task or not, as a term left it.
@@ -51,9 +54,9 @@ type WorkerReason[W comparable] struct {
 	Worker W `json:"worker"`
 	// Has reports whether the worker runs the task, or is silent or late and may run it.
 	Has bool `json:"has"`
-	// Reason is why it has the task: that of the change that brought it, of its waiting, or
-	// ReasonStays. Or it is why it has not: the worker's state, the reason of the change
-	// that took it away, a start that failed or pauses, ReasonRequires, ReasonLimit,
+	// Reason is why it has the task: that of the change that brought it, of its waiting,
+	// ReasonStopping, or ReasonStays. Or it is why it has not: the worker's state, the reason of the change
+	// that took it away, a start that failed or pauses, ReasonStopping, ReasonRequires, ReasonLimit,
 	// ReasonZone, ReasonEnough, ReasonElsewhere, ReasonCut, or why the task waits.
 	Reason Reason `json:"reason"`
 	// Until is the number of the first term that tries again, and Failure the text of the
@@ -148,6 +151,7 @@ type taskReasons[W, T comparable] struct {
 	noPlace     *Waiting[W, T]       // the first instance for which the term had no place
 	paused      map[W]*Pause[W, T]   // starts
 	quarantined map[W]*Pause[W, T]
+	stops       map[W]bool   // where its stop has failed
 	suspect     *Pause[W, T] // nil if the task is not suspect
 	fullZones   map[string]bool
 	observed    bool // the term is one of Observe
@@ -156,7 +160,7 @@ type taskReasons[W, T comparable] struct {
 func (s *Snapshot[W, T]) reasonsFor(task T) taskReasons[W, T] {
 	r := taskReasons[W, T]{
 		to: make(map[W]*Change[W, T]), from: make(map[W]*Change[W, T]), waiting: make(map[W]*Waiting[W, T]),
-		paused: make(map[W]*Pause[W, T]), quarantined: make(map[W]*Pause[W, T]), observed: s.plan.Stats.Observed,
+		paused: make(map[W]*Pause[W, T]), quarantined: make(map[W]*Pause[W, T]), stops: make(map[W]bool), observed: s.plan.Stats.Observed,
 	}
 	for i := range s.plan.Changes {
 		c := &s.plan.Changes[i]
@@ -191,6 +195,8 @@ func (s *Snapshot[W, T]) reasonsFor(task T) taskReasons[W, T] {
 			r.paused[p.Worker] = p
 		case p.Kind == PauseTask && p.Task == task:
 			r.suspect = p
+		case p.Kind == PauseStop && p.Task == task:
+			r.stops[p.Worker] = true
 		}
 	}
 	return r
@@ -203,6 +209,9 @@ func (r *taskReasons[W, T]) has(worker W) Reason {
 	}
 	if c := r.to[worker]; c != nil {
 		return c.Kind.Reason
+	}
+	if r.from[worker] != nil {
+		return ReasonStopping
 	}
 	if r.observed {
 		return ReasonObserved
@@ -220,6 +229,8 @@ func (r *taskReasons[W, T]) hasNot(row *WorkerReason[W], state *WorkerPlan[W], e
 	switch {
 	case state.State == Lost:
 		row.Reason = ReasonLost
+	case to != nil && to.Kind.Op == Move && (to.Outcome == OutcomeStopping || r.stops[to.From]):
+		row.Reason = ReasonStopping
 	case to != nil:
 		row.Reason, row.Failure = ReasonFailed, errText(to.Err)
 		if to.Outcome == OutcomeSkipped || to.Outcome == OutcomeDry {

@@ -220,11 +220,36 @@ func TestD14_WhyNotThere(t *testing.T) {
 		for _, name := range f.workers {
 			want := orchestrator.ReasonUnexpected
 			if name == f.Running("t2")[0] {
-				want = orchestrator.ReasonStays
+				want = orchestrator.ReasonStopping
 			}
 			require.Equal(t, want, reason("t2", name))
 		}
 	})
+}
+
+// TestD14_HungStop: while the stop of a move is under way or fails, no start has failed, and the task does
+// not simply stay.
+func TestD14_HungStop(t *testing.T) {
+	for _, failure := range []error{orchestrator.ErrStopping, errRejected} {
+		inBubble(t, given{workers: 3, expected: 3, opts: options{hold}}, func(t *testing.T, f *fleet) {
+			f.term()
+			home := f.Running("t1")[0]
+			f.refuse(orchestrator.OpRemove, home, "t1", failure)
+			require.NoError(t, f.DrainWorker(home))
+			_ = f.NextTerm(t.Context())
+			change := f.LastPlan().Changes[0]
+			require.Equal(t, orchestrator.Move, change.Kind.Op)
+			e, _ := f.Last().Explain("t1")
+			for _, row := range e.Workers {
+				switch row.Worker {
+				case home, change.To:
+					require.Equal(t, orchestrator.WorkerReason[string]{Worker: row.Worker, Has: row.Worker == home, Reason: orchestrator.ReasonStopping}, row)
+				default:
+					require.Equal(t, orchestrator.ReasonEnough, row.Reason)
+				}
+			}
+		})
+	}
 }
 
 // TestD14_NotStarted: a term that did not plan, or did not write, explains what it left
