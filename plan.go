@@ -50,6 +50,9 @@ type WorkerPlan[W comparable] struct {
 	// 0 unless the weights of tasks differ.
 	Weight int64 `json:"weight,omitempty"`
 	Level  int64 `json:"level,omitempty"`
+	// OutOfBand is since when each term has left its weight out of its band ([WithBand]); zero if the
+	// last did not. [Orchestrator.Plan] counts from the present.
+	OutOfBand time.Time `json:"out_of_band,omitzero"`
 	// Settings are those of the worker; a share of 0 is 1.
 	Settings WorkerSettings `json:"settings,omitzero"`
 }

@@ -276,7 +276,7 @@ func (t *termRun[W, T]) rowsAfter() []WorkerPlan[W] {
 		}
 	}
 	for i, w := range t.fleet.Workers {
-		t.rows[i].Quarantined = t.fleet.Quarantined(w)
+		t.rows[i].Quarantined, t.rows[i].OutOfBand = t.fleet.Quarantined(w), w.OutOfBand
 	}
 	for i, load := range t.decision.Loads {
 		t.rows[i].Weight, t.rows[i].Level = load.Weight, load.Level

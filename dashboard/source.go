@@ -180,6 +180,7 @@ func (s textSnapshot[W, T]) Workers() *workerTable {
 			Name: api.Name{Name: name}, State: w.State, Late: plan[i].Late, Draining: w.Draining, Quarantined: w.Quarantined,
 			Stuck: errors.Is(w.Err, orchestrator.ErrStuck), Since: w.Since, SinceTerm: w.SinceTerm, Err: errText(w.Err),
 			LastAnswer: w.LastAnswer, ListTook: w.ListTook, Tasks: len(w.Tasks), Settings: w.Settings, Weight: w.Weight, Level: w.Level,
+			OutOfBand: plan[i].OutOfBand,
 		})
 		table.tasks = append(table.tasks, func(yield func(string) bool) {
 			for _, list := range [][]T{w.Tasks, w.LastTasks} {
@@ -302,7 +303,7 @@ func planText[W, T comparable](p *orchestrator.Plan[W, T]) api.Plan {
 		Workers: convert(p.Workers, func(w *orchestrator.WorkerPlan[W]) orchestrator.WorkerPlan[string] {
 			return orchestrator.WorkerPlan[string]{
 				Name: history.NameText(w.Name), State: w.State, Late: w.Late, Draining: w.Draining, Quarantined: w.Quarantined,
-				Before: w.Before, After: w.After, Weight: w.Weight, Level: w.Level, Settings: w.Settings,
+				Before: w.Before, After: w.After, Weight: w.Weight, Level: w.Level, OutOfBand: w.OutOfBand, Settings: w.Settings,
 			}
 		}),
 	}

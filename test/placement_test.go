@@ -487,6 +487,33 @@ func TestP20_PlansShowLoads(t *testing.T) {
 		stats := f.LastPlan().Stats
 		require.InDelta(t, 240.0/210, stats.HighestLoad, 1e-9)
 		require.Equal(t, 2, stats.OutOfBand, "one of 240 and one of 180, for a level of 210")
+
+		// Each worker says since when it is out of its band (D30).
+		out := func() (since []time.Time) {
+			for _, row := range f.LastPlan().Workers {
+				since = append(since, row.OutOfBand)
+			}
+			return since
+		}
+		began := stats.Start
+		time.Sleep(time.Minute)
+		f.term()
+		require.Equal(t, []time.Time{began, began}, out())
+		plan, err := f.Plan(orchestrator.Hypothesis[string, string]{})
+		require.NoError(t, err)
+		require.Equal(t, time.Now(), plan.Workers[0].OutOfBand)
+		require.Equal(t, []time.Time{began, began}, out(), "a what-if plan changes nothing")
+		weights["t1"] -= 60
+		require.NoError(t, f.UpdateWeights(weights))
+		f.term()
+		require.Equal(t, []time.Time{{}, {}}, out())
+		weights["t1"] += 60
+		require.NoError(t, f.UpdateWeights(weights))
+		f.term()
+		require.Equal(t, f.LastPlan().Stats.Start, out()[0], "it is another time")
+		require.NoError(t, f.UpdateWeights(map[string]int64{}))
+		f.term()
+		require.Equal(t, []time.Time{{}, {}}, out(), "without weights there is no band")
 	})
 }
 

@@ -166,6 +166,8 @@ type Worker struct {
 	// weights of tasks differ.
 	Weight int64 `json:"weight,omitempty"`
 	Level  int64 `json:"level,omitempty"`
+	// OutOfBand is since when each term has left its weight out of its band; zero if the last did not.
+	OutOfBand time.Time `json:"out_of_band,omitzero"`
 }
 
 // WorkerDetail is the answer to GET api/v1/worker?name=…

@@ -262,19 +262,7 @@ func (d *decider) listHeld() {
 // translate turns the planner's plan into changes and waiting instances.
 func (d *decider) translate(plan *rebalance.Plan) {
 	d.out.Deferred, d.out.MovesHeld, d.out.Adds, d.out.LowerBound = plan.Deferred, plan.Held, plan.Adds, plan.LowerBound
-	if plan.Loads != nil {
-		d.out.Loads = make([]rebalance.Load, len(d.fleet.Workers))
-		for at, load := range plan.Loads {
-			d.out.Loads[d.index[at]] = load
-			if load.Level > 0 {
-				weight, level := float64(load.Weight), float64(load.Level)
-				d.out.HighestLoad = max(d.out.HighestLoad, weight/level)
-				if math.Abs(weight-level) > level*float64(d.fleet.cfg.Band)/1e6 {
-					d.out.OutOfBand++
-				}
-			}
-		}
-	}
+	d.weigh(plan.Loads)
 	d.out.Changes = make([]Change, 0, len(plan.Changes))
 	for _, c := range plan.Changes {
 		out := Change{Change: handover.Change{Task: c.Task, From: d.at(c.From), To: d.at(c.To)}, Reason: Reason(c.Reason.String())}
@@ -319,6 +307,35 @@ func (d *decider) translate(plan *rebalance.Plan) {
 			continue
 		}
 		d.out.Waiting = append(d.out.Waiting, w)
+	}
+}
+
+// weigh compares what the workers of the problem run after the plan with their levels; nil: weights do not
+// differ.
+func (d *decider) weigh(loads []rebalance.Load) {
+	workers := d.fleet.Workers
+	if loads != nil {
+		d.out.Loads = make([]rebalance.Load, len(workers))
+	}
+	for at, load := range loads {
+		d.out.Loads[d.index[at]] = load
+	}
+	for i, w := range workers {
+		out := false
+		if loads != nil && d.out.Loads[i].Level > 0 {
+			weight, level := float64(d.out.Loads[i].Weight), float64(d.out.Loads[i].Level)
+			d.out.HighestLoad = max(d.out.HighestLoad, weight/level)
+			out = math.Abs(weight-level) > level*float64(d.fleet.cfg.Band)/1e6
+		}
+		switch {
+		case !out:
+			w.OutOfBand = time.Time{}
+		case w.OutOfBand.IsZero():
+			w.OutOfBand = d.now.Time
+		}
+		if out {
+			d.out.OutOfBand++
+		}
 	}
 }
 

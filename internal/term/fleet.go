@@ -135,6 +135,8 @@ type Worker struct {
 	standing   *Standing     // as of the last snapshot
 	Rules      *WorkerRules  // nil: none
 	Host       string        // its falls outlive it; "": they do not count
+	// OutOfBand is since when every plan has left its weight out of its band; zero: the last did not.
+	OutOfBand time.Time
 }
 
 // unsettled is the state that few workers have.
