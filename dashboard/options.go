@@ -144,11 +144,13 @@ type TaskState[T comparable] struct {
 	State string
 	// Err is the error of the last run.
 	Err string
-	// Attempts counts the runs that failed in a row; 0 means not known. From the third on they are
-	// a problem, and at once if the number is not known or the state is failed or failing.
+	// Attempts counts the runs that failed in a row. From the third on they are a problem, and at once if
+	// the state is failed or failing. 0 means not known, which is a problem while the state is backoff,
+	// or while there is an Err without Since.
 	Attempts int
-	// Since is when the task entered the state; zero: not known.
-	Since time.Time
+	// Since is when the task entered the state, and Failing when the first of the Attempts failed; zero:
+	// not known.
+	Since, Failing time.Time
 }
 
 // fails reports whether a person is needed.
@@ -157,8 +159,10 @@ func (s *TaskState[T]) fails() bool {
 	switch s.State {
 	case "failed", "failing":
 		return true
-	case "backoff", "running", "starting":
-		return (s.State == "backoff" || s.Err != "") && (s.Attempts == 0 || s.Attempts >= some)
+	case "backoff":
+		return s.Attempts == 0 || s.Attempts >= some
+	case "running", "starting":
+		return s.Attempts >= some || s.Attempts == 0 && s.Err != "" && s.Since.IsZero()
 	}
 	return false
 }

@@ -140,10 +140,10 @@ func minus(a, b int) int       { return a - b }
 func (w words) triesOf(p api.Problem, now time.Time) string {
 	return w.say("tries", struct {
 		api.Problem
-		Stops, Refused bool
-		Wait           int
+		Refused bool
+		Wait    int
 	}{
-		p, p.Kind == api.ProblemUnexpected || p.Kind == api.ProblemStaying, strings.Contains(p.Text, ": "+orchestrator.ErrRejected.Error()),
+		p, strings.Contains(p.Text, ": "+orchestrator.ErrRejected.Error()),
 		max(0, int(math.Ceil(p.NextTry.Sub(now).Seconds()))),
 	}, "; ")
 }

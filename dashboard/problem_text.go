@@ -16,7 +16,15 @@ func (c *causes) problem(from *cause) api.Problem {
 		Kind: from.kind, WorkersTotal: len(from.workers), TasksTotal: len(from.tasks), Instances: from.instances, Since: from.since,
 		Tries: from.tries, TriedBy: from.triedBy,
 	}
-	if from.until > 0 || from.tries > 0 {
+	switch {
+	case from.runs:
+		p.Tried = "runs"
+	case from.stops:
+		p.Tried = "stops"
+	case from.tries > 0 || from.until > 0:
+		p.Tried = "starts"
+	}
+	if !from.runs && p.Tried != "" {
 		p.NextTry = c.timeOf(max(from.until, c.stats.Term.Number+1))
 	}
 	switch from.kind {
@@ -40,18 +48,25 @@ func (c *causes) problem(from *cause) api.Problem {
 // text returns the sentences of a problem.
 func (c *causes) text(from *cause, p *api.Problem) string {
 	say := struct {
-		Workers, Tasks, State, Why, Since, Until, Rules, Breaks, Waits string
-		N, T, Instances, Moves, All                                    int // workers and tasks that it concerns; all workers
-		Later, Runs                                                    bool
-		Reason                                                         orchestrator.Reason
+		api.Problem
+		Workers, Tasks, State, Since, Until, Err, Rules, Breaks, Waits, Band string
+		N, T, Instances, Moves, All                                          int // workers and tasks that it concerns; all workers
+		Later, Others                                                        bool
+		Reason                                                               orchestrator.Reason
 	}{
-		Workers: subject(p.Workers, p.WorkersTotal, "worker"), Tasks: subject(p.Tasks, p.TasksTotal, "task"), State: string(p.Kind), Why: from.why(),
-		Rules: from.rules, Breaks: c.h.words.say("breaks "+string(from.reason), nil, ""), Waits: c.h.words.reason("waits", from.reason),
-		N: p.WorkersTotal, T: p.TasksTotal, Instances: from.instances, Moves: from.moves, All: len(c.table.rows),
-		Later: from.later, Runs: from.runs, Reason: from.reason,
+		Problem: *p, Workers: subject(p.Workers, p.WorkersTotal, "worker"), Tasks: subject(p.Tasks, p.TasksTotal, "task"), State: string(p.Kind),
+		Err: shorten(from.err, 160), Rules: from.rules, Breaks: c.h.words.say("breaks "+string(from.reason), nil, ""), Waits: c.h.words.reason("waits", from.reason),
+		Band: percent(c.lead.Config().Band), N: p.WorkersTotal, T: p.TasksTotal, Instances: from.instances, Moves: from.moves, All: len(c.table.rows),
+		Later: from.later, Others: from.others, Reason: from.reason,
 	}
-	if p.Kind == api.ProblemMassLoss {
+	if from.stops && strings.HasPrefix(say.Err, orchestrator.ErrStopping.Error()) {
+		say.Err = "" // it says the same
+	}
+	switch p.Kind {
+	case api.ProblemMassLoss:
 		say.State = orchestrator.Silent.String()
+	case api.ProblemBand:
+		say.State = pick(p.WorkersTotal, "out of its band", "out of their bands")
 	}
 	if !from.since.IsZero() {
 		say.Since = clock(from.since, c.stats.Start)

@@ -21,7 +21,7 @@ const mostProblems = 8
 // severity is the order of the problems, the worst first.
 var severity = []api.ProblemKind{
 	api.ProblemMassLoss, api.ProblemNoTerms, api.ProblemCut, api.ProblemLost, api.ProblemUnplaced, api.ProblemFailing,
-	api.ProblemSilent, api.ProblemStuck, api.ProblemLate, api.ProblemQuarantined, api.ProblemStaying, api.ProblemDeferred,
+	api.ProblemSilent, api.ProblemStuck, api.ProblemLate, api.ProblemQuarantined, api.ProblemStaying, api.ProblemBand, api.ProblemDeferred,
 	api.ProblemDuplicate, api.ProblemUnexpected,
 }
 
@@ -102,17 +102,6 @@ func (c *cause) addSince(t time.Time) {
 	}
 }
 
-// why returns the error as the end of a sentence: as an example if there are others.
-func (c *cause) why() string {
-	switch {
-	case c.err == "":
-		return ""
-	case c.others:
-		return ", for example: " + shorten(c.err, 160)
-	}
-	return ": " + shorten(c.err, 160)
-}
-
 // findCauses returns what needs a person, the worst first, without what depends on the time.
 func (v *termView) findCauses() []api.Problem {
 	c := &causes{termView: v, table: v.workers(), byKey: make(map[causeKey]*cause)}
@@ -121,6 +110,7 @@ func (v *termView) findCauses() []api.Problem {
 	c.ofMissing()
 	c.ofPauses()
 	c.ofRuns()
+	c.ofBand()
 	c.countTries()
 	problems := make([]api.Problem, 0, len(c.all))
 	for _, one := range c.all {
@@ -327,11 +317,11 @@ func (c *causes) countTries() {
 		case one == nil:
 		case change.Outcome == orchestrator.OutcomeDone:
 			delete(of, on)
-		case change.Err == nil || change.Outcome == orchestrator.OutcomeSkipped || change.Outcome == orchestrator.OutcomeStopping:
+		case change.Err == nil || change.Outcome == orchestrator.OutcomeSkipped:
 		case one.stops:
 			one.tries++
 			one.since = change.Began
-		default:
+		case change.Outcome != orchestrator.OutcomeStopping:
 			one.tries++
 			one.err = errText(change.Err)
 			by[one][change.To] = true
@@ -356,12 +346,18 @@ func (c *causes) countTries() {
 		for i := range slices.Backward(t.Changes) {
 			count(&t.Changes[i])
 		}
-		waits := make(map[string]bool)
+		waits := make(map[attempt]bool)
 		for i := range t.Waiting {
-			waits[t.Waiting[i].Task] = true
+			waits[attempt{t.Waiting[i].Task, ""}] = true
 		}
-		maps.DeleteFunc(of, func(a attempt, _ *cause) bool { // it was not expected then
-			return a.worker == "" && t.WaitingMore == 0 && !waits[a.task]
+		for i := range t.Paused {
+			waits[attempt{t.Paused[i].Task, t.Paused[i].Worker}] = true
+		}
+		for i := range t.Changes {
+			waits[attempt{t.Changes[i].Task, t.Changes[i].From}] = true
+		}
+		maps.DeleteFunc(of, func(a attempt, _ *cause) bool { // it was not expected then, or nothing stopped it
+			return t.WaitingMore == 0 && t.PausedMore == 0 && !waits[a]
 		})
 		if len(of) == 0 {
 			break
@@ -419,7 +415,27 @@ func (c *causes) ofRuns() {
 				to.runs, to.workers[i] = true, true
 				to.addErr(s.Err)
 				to.add(s.Task, 0)
+				to.tries = max(to.tries, s.Attempts)
+				if !s.Failing.IsZero() {
+					to.addSince(s.Failing)
+				}
 			}
+		}
+	}
+}
+
+// ofBand adds the workers that have been out of their band for a minute, if moves help: some wait, or are made.
+func (c *causes) ofBand() {
+	const long = time.Minute
+	waits := c.stats.Deferred + c.stats.MovesHeld
+	if waits+c.stats.Changes[orchestrator.ChangeKind{Op: orchestrator.Move, Reason: orchestrator.ReasonRebalance}] == 0 {
+		return
+	}
+	for i := range c.table.rows {
+		if since := c.table.rows[i].OutOfBand; !since.IsZero() && c.stats.Start.Sub(since) >= long {
+			to := c.get(api.ProblemBand, "")
+			to.workers[i], to.moves = true, waits
+			to.addSince(since)
 		}
 	}
 }

@@ -291,7 +291,7 @@ func (s textSnapshot[W, T]) States(worker int) []TaskState[string] {
 		return nil
 	}
 	return convert(s.states(s.worker(worker)), func(t *TaskState[T]) TaskState[string] {
-		return TaskState[string]{history.NameText(t.Task), printable(t.State), printable(t.Err), t.Attempts, t.Since}
+		return TaskState[string]{history.NameText(t.Task), printable(t.State), printable(t.Err), t.Attempts, t.Since, t.Failing}
 	})
 }
 

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"fmt"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -36,7 +35,7 @@ func (v *view) status() api.Status {
 		problems = slices.Insert(slices.Clone(problems), i, *late)
 	}
 	if out.Observed && out.Leader == "" && v.h.leader != nil {
-		problems = slices.Insert(slices.Clone(problems), 0, api.Problem{Kind: api.ProblemNoTerms, Text: "Nobody is known to lead. Until somebody does, nothing starts and nothing moves."})
+		problems = slices.Insert(slices.Clone(problems), 0, api.Problem{Kind: api.ProblemNoTerms, Text: v.h.noTerms("", 0)})
 	}
 	out.ProblemsTotal = len(problems)
 	out.Problems = problems[:min(len(problems), mostProblems)]
@@ -57,16 +56,24 @@ func (v *view) overdue(now time.Time) *api.Problem {
 	if v.snapshot == nil || stats.Observed {
 		return nil
 	}
-	every, text := config.Every, fmt.Sprintf("and one should begin every %v", config.Every)
+	every := config.Every
 	if every == 0 { // the program calls NextTerm, or Run has returned
-		every, text = usualGap(v.past), "and the program does not run any"
+		every = usualGap(v.past)
 	}
 	end := stats.Start.Add(stats.Total)
 	late := now.Sub(end)
 	if late <= max(overdueAfter*every, overdueLeast) || late <= every+5*config.CommunicatorTimeout && v.progress() != nil {
 		return nil
 	}
-	return &api.Problem{Kind: api.ProblemNoTerms, Since: end, Text: fmt.Sprintf("No term has ended since %s, %s.", clock(end, now), text)}
+	return &api.Problem{Kind: api.ProblemNoTerms, Since: end, Text: v.h.noTerms(clock(end, now), config.Every)}
+}
+
+// noTerms returns the sentence for terms that do not come any more, one every interval, or are not known.
+func (h *Handler) noTerms(since string, every time.Duration) string {
+	return h.words.say("problem no terms", struct {
+		Since string
+		Every time.Duration
+	}{since, every}, "")
 }
 
 // usualGap returns the median time between the starts of the last terms, or a minute if there were not

@@ -112,7 +112,7 @@ func TestD13_Causes(t *testing.T) {
 		{name: "a lost worker", workers: 3, tasks: 9, opts: options{orchestrator.WithGracePeriod(time.Second)}, act: func(f *fleet) {
 			f.Cut("w2")
 			f.terms(4)
-		}, want: []string{"lost: w2 has been lost since 00:00:01 UTC: the worker is cut off: w2. Other workers take its 3 tasks."}},
+		}, want: []string{"lost: w2 has been lost since 00:00:01 UTC: the worker is cut off: w2. It had 3 tasks."}},
 		{name: "a stuck worker", workers: 3, tasks: 9, act: func(f *fleet) {
 			f.Stick("w1")
 			f.terms(15)
@@ -462,4 +462,65 @@ func (p *paused) Last() *orchestrator.Snapshot[string, string] {
 		return p.last
 	}
 	return p.Source.Last()
+}
+
+// A crash loop has its age and the number of runs, and one that is long over is no problem (D27).
+func TestD27_TheAgeOfACrashLoop(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		began := time.Now()
+		states := make(map[string]dashboard.TaskState[string])
+		f := newFleet(t, 2, 4, nil, dashboard.WithTaskStates(func(worker string) []dashboard.TaskState[string] {
+			return []dashboard.TaskState[string]{states[worker]}
+		}))
+		time.Sleep(time.Hour)
+		states["w1"] = dashboard.TaskState[string]{Task: "t1", State: "backoff", Err: "no disk", Attempts: 3, Since: time.Now(), Failing: began.Add(time.Minute)}
+		states["w2"] = dashboard.TaskState[string]{Task: "t2", State: "running", Err: "no disk", Attempts: 9, Since: time.Now(), Failing: began}
+		f.terms(1)
+		p := f.status().Problems[0]
+		require.Equal(t, "2 tasks fail again and again on 2 workers: no disk.", p.Text)
+		require.Equal(t, []any{"runs", 9, began.UTC(), true}, []any{p.Tried, p.Tries, p.Since.UTC(), p.NextTry.IsZero()})
+		f.requireShown(map[string]string{"/": "9 runs in a row failed"})
+		states["w1"] = dashboard.TaskState[string]{Task: "t1", State: "running", Err: "no disk", Since: began}
+		states["w2"] = dashboard.TaskState[string]{Task: "t2", State: "running", Err: "no disk", Since: began}
+		f.terms(1)
+		f.requireSummary("All 4 instances run, evenly.")
+	})
+}
+
+// A worker out of its band for a minute is a problem while moves that would help wait, and none if no move
+// helps (D30).
+func TestD30_OutOfBand(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFleet(t, 2, 0, nil)
+		for i, weight := range []int64{100, 100, 101} {
+			require.NoError(t, f.AddTask(fmt.Sprint("t", i), orchestrator.WithTaskWeight(weight)))
+		}
+		f.terms(90)
+		require.Equal(t, 2, f.LastPlan().Stats.OutOfBand, "%v", f.LastPlan())
+		f.requireSummary("All 3 instances run.")
+
+		f.Hold(time.Now().Add(time.Hour), "deploy")
+		for i := range 9 {
+			require.NoError(t, f.AddTask(fmt.Sprint("small", i), orchestrator.WithTaskWeight(1)))
+		}
+		f.terms(2)
+		for i, task := range f.RunsOn("w1") {
+			require.NoError(t, f.AddTask(task, orchestrator.WithTaskWeight(int64(100+i))))
+		}
+		f.terms(1)
+		require.Positive(t, f.LastPlan().Stats.MovesHeld)
+		const text = "out of band: 2 workers have been out of their bands since %s: their weights differ by more than 5 %% from what they should weigh. Moves that would help wait."
+		f.requireSummary("1 thing needs attention.", fmt.Sprintf(text, "00:00:00 UTC"))
+		f.Hold(time.Time{}, "deploy")
+		f.terms(3)
+		require.Zero(t, f.LastPlan().Stats.OutOfBand)
+		f.Hold(time.Now().Add(time.Hour), "deploy")
+		require.NoError(t, f.AddTask(f.RunsOn("w1")[0], orchestrator.WithTaskWeight(300)))
+		began := time.Now().UTC()
+		f.terms(60)
+		f.requireSummary("All 12 instances run.")
+		f.terms(1)
+		f.requireSummary("1 thing needs attention.", fmt.Sprintf(text, began.Format("15:04:05 UTC")))
+		require.Equal(t, began, f.status().Problems[0].Since.UTC())
+	})
 }

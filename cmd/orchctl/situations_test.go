@@ -80,7 +80,7 @@ func (s *situation) says(name string) (states []dashboard.TaskState[string]) {
 		return nil
 	}
 	for _, t := range w.Status() {
-		state := dashboard.TaskState[string]{Task: t.Task, State: t.State.String(), Attempts: t.Attempts, Since: t.Since}
+		state := dashboard.TaskState[string]{Task: t.Task, State: t.State.String(), Attempts: t.Attempts, Since: t.Since, Failing: t.Failing}
 		if t.Err != nil {
 			state.Err = t.Err.Error()
 		}

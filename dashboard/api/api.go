@@ -95,8 +95,10 @@ type Problem struct {
 	// Instances counts the instances that are missing, held or stay because of it.
 	Instances int       `json:"instances,omitempty"`
 	Since     time.Time `json:"since,omitzero"` // zero: not known
-	// Tries counts the starts or stops that failed in a row, on TriedBy workers, as far as they are
-	// known, and NextTry is about when the next one begins; zero without any.
+	// Tried is what is tried again and again: "starts", "stops" or "runs". Tries counts those that
+	// failed in a row, on TriedBy workers, as far as they are known; of runs it is the most of one task.
+	// NextTry is about when the next one begins. They are zero without any.
+	Tried   string    `json:"tried,omitempty"`
 	Tries   int       `json:"tries,omitempty"`
 	TriedBy int       `json:"tried_by,omitempty"`
 	NextTry time.Time `json:"next_try,omitzero"`
@@ -118,6 +120,7 @@ const (
 	ProblemLate        ProblemKind = "late"        // workers that a term did not wait for
 	ProblemQuarantined ProblemKind = "quarantined" // workers
 	ProblemStaying     ProblemKind = "staying"     // instances that a draining worker cannot hand on
+	ProblemBand        ProblemKind = "out of band" // workers that weigh too much or too little, and moves would help
 	ProblemDeferred    ProblemKind = "deferred"    // moves that wait
 	ProblemDuplicate   ProblemKind = "duplicate"   // tasks that a worker lists twice
 	ProblemUnexpected  ProblemKind = "unexpected"  // tasks that are not expected

@@ -181,7 +181,7 @@ func (f *fleet) taskStates(name string) []dashboard.TaskState[string] {
 	}
 	var states []dashboard.TaskState[string]
 	for _, status := range w.Status() {
-		state := dashboard.TaskState[string]{Task: status.Task, State: status.State.String(), Attempts: status.Attempts, Since: status.Since}
+		state := dashboard.TaskState[string]{Task: status.Task, State: status.State.String(), Attempts: status.Attempts, Since: status.Since, Failing: status.Failing}
 		if status.Err != nil {
 			state.Err = status.Err.Error()
 		}

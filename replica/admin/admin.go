@@ -80,7 +80,7 @@ func states(r *replica.Replica, w replica.WorkerID) []dashboard.TaskState[string
 	reported := r.States(w)
 	out := make([]dashboard.TaskState[string], len(reported))
 	for i, s := range reported {
-		out[i] = dashboard.TaskState[string]{Task: s.Task, State: s.State, Err: s.Err, Attempts: s.Attempts, Since: s.Since}
+		out[i] = dashboard.TaskState[string]{Task: s.Task, State: s.State, Err: s.Err, Attempts: s.Attempts, Since: s.Since, Failing: s.Failing}
 	}
 	return out
 }
