@@ -35,6 +35,7 @@ type options struct {
 	drain      any // func(context.Context, W) error; nil: read-only
 	undrain    any // the same
 	taskStates any // func(W) []TaskState[T]; nil: not known
+	problems   func() []Problem
 }
 
 // set returns an option that applies f. It is an error if given, the option's argument, is
@@ -172,6 +173,22 @@ func (s *TaskState[T]) fails() bool {
 // known. W and T must be the types of the workers' and the tasks' names.
 func WithTaskStates[W, T comparable](f func(worker W) []TaskState[T]) Option {
 	return set("WithTaskStates", f, func(o *options) { o.taskStates = f })
+}
+
+// Problem is something that needs a person and that only the program knows.
+type Problem struct {
+	// Kind is one or two words, such as "source failing".
+	Kind string
+	// Text says in sentences what is wrong. It should stay the same while only numbers change.
+	Text  string
+	Since time.Time // zero: not known
+}
+
+// WithProblems sets a function that returns what the program knows to be wrong, such as a source of tasks that
+// does not answer. The pages, the API and "orchctl status -check" show it with what the dashboard finds itself.
+// It must be safe for concurrent use and return within milliseconds.
+func WithProblems(f func() []Problem) Option {
+	return set("WithProblems", f, func(o *options) { o.problems = f })
 }
 
 // newOptions applies the options. The error joins all problems.

@@ -78,6 +78,7 @@ type (
 	termList struct {
 		api.Terms
 		Plot []api.TermRow // the last ones, the newest first
+		All  int           // terms, also those that did nothing
 	}
 	hypothesis struct {
 		Answer *api.WhatIf // nil: nothing is assumed, or Err says why there is no answer
@@ -155,7 +156,7 @@ func (h *Handler) pages() []pageRoute {
 		{path: "task", params: []string{"name", "after"}, rows: 200, show: showing((*view).task)},
 		{path: "terms", params: []string{"after"}, rows: 50, show: func(v *view, q *query, f *frame) *api.Error {
 			a, err := v.termList(q)
-			f.Content = &termList{Terms: a, Plot: v.lastTerms()}
+			f.Content = &termList{Terms: a, Plot: v.lastTerms(), All: a.Total + v.past.Counts().Quiet}
 			return err
 		}},
 		{path: "term", params: []string{"number", "epoch"}, rows: 200, show: showing((*view).term)},

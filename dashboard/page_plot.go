@@ -49,6 +49,8 @@ type workerBars struct {
 	Even   float64 // tasks of an even share
 	Spread int     // between the open workers
 	Open   int     // workers that are open to tasks
+	// ByWeight: the bars are weights. ByShare: shares differ, so there is no even share.
+	ByWeight, ByShare bool
 }
 
 type workerBar struct {
@@ -78,12 +80,34 @@ func barsOf(rows, all []api.Worker) workerBars {
 	if b.Open > 0 {
 		b.Even = float64(sum) / float64(b.Open)
 	}
-	most := int(math.Ceil(b.Even)) + 1
+	share := func(w api.Worker) int { return max(w.Settings.Share, 1) }
+	shares := 0
+	for _, w := range all {
+		b.ByShare = b.ByShare || share(w) != share(all[0])
+		if isOpen(w) {
+			shares += share(w)
+		}
+	}
+	b.ByWeight = slices.ContainsFunc(rows, func(w api.Worker) bool { return w.Level > 0 })
+	of := func(w api.Worker) (load int, even float64) {
+		switch {
+		case b.ByWeight:
+			return int(w.Weight), float64(w.Level)
+		case b.ByShare && !isOpen(w):
+			return w.Tasks, 0
+		case b.ByShare:
+			return w.Tasks, float64(sum*share(w)) / float64(shares)
+		}
+		return w.Tasks, b.Even
+	}
+	most := 1
 	for _, w := range rows {
-		most = max(most, w.Tasks)
+		load, even := of(w)
+		most = max(most, load, int(math.Ceil(even))+1)
 	}
 	for _, w := range rows {
-		b.Rows = append(b.Rows, workerBar{w, bar{Class: tone(w), Width: scaled(w.Tasks, most, barWidth), Even: int(b.Even * barWidth / float64(most))}})
+		load, even := of(w)
+		b.Rows = append(b.Rows, workerBar{w, bar{Class: tone(w), Width: scaled(load, most, barWidth), Even: int(even * barWidth / float64(most))}})
 	}
 	return b
 }
@@ -391,6 +415,7 @@ func quantile(d *orchestrator.Durations, part float64) string {
 type figures struct {
 	Instances orchestrator.InstanceStats
 	Workers   []workerFigure
+	Crashing  int // tasks
 	// Past reports whether they are of an earlier term, whose page has its own lists.
 	Past bool
 	// InstanceParts and WorkerParts are the parts of a line.
@@ -404,9 +429,9 @@ type workerFigure struct {
 	Count       int
 }
 
-func figuresOf(instances orchestrator.InstanceStats, workers orchestrator.WorkerStats, past bool) figures {
+func figuresOf(instances orchestrator.InstanceStats, workers orchestrator.WorkerStats, crashing int, past bool) figures {
 	f := figures{
-		Instances: instances, Past: past,
+		Instances: instances, Crashing: crashing, Past: past,
 		Workers: []workerFigure{
 			{"answering", "", workers.Answering},
 			{"silent", "warn", workers.Silent},

@@ -327,7 +327,11 @@ func lacks(label string) string {
 
 // waits returns why instances wait.
 func (w words) waits(waiting api.Waiting) string {
-	text := w.reason("waits", waiting.Reason)
+	kind := "waits"
+	if waiting.Reason == orchestrator.ReasonPaused && waiting.Kind() == orchestrator.WaitingStaying {
+		kind = "waits staying"
+	}
+	text := w.reason(kind, waiting.Reason)
 	if waiting.Causes != nil {
 		text += ": " + textOf(waiting.Causes)
 	}
@@ -351,6 +355,9 @@ func placementOf(w api.Worker) string {
 	}
 	if w.Weight > 0 || w.Level > 0 {
 		parts = append(parts, "weighs "+grouped(w.Weight)+" of "+grouped(w.Level))
+	}
+	if !w.OutOfBand.IsZero() {
+		parts = append(parts, "out of its band since "+api.Clock(w.OutOfBand))
 	}
 	return strings.Join(parts, ", ")
 }

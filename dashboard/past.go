@@ -164,6 +164,21 @@ func termRow(t *history.Term, followed history.Quiet) api.TermRow {
 	return api.TermRow{Stats: t.Stats, Quiet: followed.Terms, Holds: t.Holds[:min(len(t.Holds), mostNames)]}
 }
 
+// heldSince returns since when there is a hold, as far as the history goes, or zero without a hold.
+func (v *view) heldSince() (first time.Time) {
+	if len(v.plan().Holds) == 0 {
+		return first
+	}
+	first = v.stats.Start
+	for t := range v.past.Terms(orchestrator.Term{}) {
+		if len(t.Holds) == 0 {
+			break
+		}
+		first = t.Stats.Start
+	}
+	return first
+}
+
 // load returns a worker's number of tasks over the terms.
 func (v *view) load(worker string) []api.LoadPoint {
 	points := []api.LoadPoint{}

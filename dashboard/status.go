@@ -23,10 +23,16 @@ func (v *view) status() api.Status {
 	out := api.Status{
 		Header: v.header(), Title: v.h.title, Progress: v.progress(),
 		Workers: v.stats.Workers, Instances: v.stats.Instances,
-		Holds: someHolds(v.plan().Holds), MovesHeld: v.stats.MovesHeld,
+		Holds: someHolds(v.plan().Holds), HeldSince: v.heldSince(), MovesHeld: v.stats.MovesHeld,
+		HighestLoad: v.stats.HighestLoad, OutOfBand: v.stats.OutOfBand,
 	}
 	out.Changes, _ = v.changesOf(history.Filter{}, lastChanges, mostBytes/3)
 	problems := v.causes()
+	for i := range problems {
+		if problems[i].Tried == "runs" {
+			out.Crashing += problems[i].TasksTotal
+		}
+	}
 	if late := v.overdue(out.Now); late != nil {
 		i := 0
 		for i < len(problems) && problems[i].Kind == api.ProblemMassLoss {
@@ -37,6 +43,11 @@ func (v *view) status() api.Status {
 	if out.Observed && out.Leader == "" && v.h.leader != nil {
 		problems = slices.Insert(slices.Clone(problems), 0, api.Problem{Kind: api.ProblemNoTerms, Text: v.h.noTerms("", 0)})
 	}
+	at := slices.IndexFunc(problems, func(p api.Problem) bool { return urgency(p.Kind) != "bad" })
+	if at < 0 {
+		at = len(problems)
+	}
+	problems = slices.Insert(slices.Clone(problems), at, v.h.told()...)
 	out.ProblemsTotal = len(problems)
 	out.Problems = problems[:min(len(problems), mostProblems)]
 	out.Problems = slices.Clone(out.Problems[:fit(out.Problems, mostBytes/2)])
@@ -47,6 +58,17 @@ func (v *view) status() api.Status {
 	}
 	out.Summary = v.summary(len(problems))
 	return out
+}
+
+// told returns the problems of the program.
+func (h *Handler) told() (problems []api.Problem) {
+	if h.problems == nil {
+		return nil
+	}
+	for _, p := range h.problems() {
+		problems = append(problems, api.Problem{Kind: api.ProblemKind(printable(p.Kind)), Text: printable(p.Text), Since: p.Since})
+	}
+	return problems
 }
 
 // overdue returns a problem if no term has ended for too long, or nil. A term that waits for

@@ -156,8 +156,9 @@ func some[E any](all []E, limit, bytes int) []E {
 func (w words) verdict(p *api.Plan) string {
 	say := struct {
 		orchestrator.TermStats
-		Does                 []string
-		Least, Most, Failing int // tasks of an open worker; instances
+		Does             []string
+		Least, Most      int // tasks of an open worker
+		Failing, Staying int // instances
 	}{TermStats: p.Stats, Least: -1}
 	for i := range p.Workers {
 		if w := &p.Workers[i]; w.State == orchestrator.Answering && !w.Draining && !w.Quarantined {
@@ -182,8 +183,11 @@ func (w words) verdict(p *api.Plan) string {
 		}
 	}
 	for i := range p.Waiting {
-		if w := &p.Waiting[i]; w.Kind() == orchestrator.WaitingFailing {
+		switch w := &p.Waiting[i]; w.Kind() {
+		case orchestrator.WaitingFailing:
 			say.Failing += w.Instances
+		case orchestrator.WaitingStaying:
+			say.Staying += w.Instances
 		}
 	}
 	return w.say("verdict", say, "; ") + "."

@@ -117,7 +117,7 @@ func (v *view) workerList(q *query) (api.Workers, *api.Error) {
 func (v *termView) says(worker int) map[string]api.TaskState {
 	says := make(map[string]api.TaskState)
 	for _, s := range v.snapshot.States(worker) {
-		says[s.Task] = api.TaskState{Name: api.Name{Name: s.Task}, State: s.State, Err: s.Err, Attempts: s.Attempts, Since: s.Since}
+		says[s.Task] = api.TaskState{Name: api.Name{Name: s.Task}, State: s.State, Err: s.Err, Attempts: s.Attempts, Since: s.Since, Failing: s.Failing}
 	}
 	return says
 }

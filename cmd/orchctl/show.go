@@ -162,14 +162,14 @@ func plural(n int, noun string) string {
 }
 
 func status(f *flag.FlagSet) action {
-	check := f.Bool("check", false, "print one line, and end with code 5 if something needs a person")
+	check := f.Bool("check", false, "print one line, and end with code 5 if something needs a person, or no term has ended yet")
 	return func(ctx context.Context, s *session, _ []string) error {
 		view := ""
 		if *check {
 			view = "check"
 		}
 		a, err := s.show(ctx, "status", view, nil, noList)
-		if err == nil && *check && a.ProblemsTotal > 0 {
+		if err == nil && *check && (a.ProblemsTotal > 0 || a.Term.Number == 0) {
 			return errFound
 		}
 		return err

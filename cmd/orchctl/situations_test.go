@@ -25,6 +25,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/memory"
 	"github.com/f8949c05/orchestrator/dashboard"
 	"github.com/f8949c05/orchestrator/replica"
+	"github.com/f8949c05/orchestrator/replica/admin"
 	table "github.com/f8949c05/orchestrator/replica/memory"
 	"github.com/f8949c05/orchestrator/worker"
 )
@@ -230,10 +231,12 @@ func TestD26_SourceFails(t *testing.T) {
 			replica.WithName("r1"), replica.WithService("test"), replica.WithLogger(slog.New(slog.DiscardHandler)),
 			replica.WithLease(10*time.Second, time.Second), replica.WithDrain(0))
 		require.NoError(t, err)
-		h, err := dashboard.New(dashboard.WithTitle("tenants"))
+		h, err := admin.New(r, dashboard.WithTitle("tenants"))
 		require.NoError(t, err)
-		t.Cleanup(dashboard.Lead(h, r))
-		n.serve(strings.TrimPrefix(leader, "http://"), h)
+		n.serve(strings.TrimPrefix(leader, "http://"), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.URL.Path = "/dashboard" + r.URL.Path
+			h.ServeHTTP(w, r)
+		}))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- r.Run(ctx) }()
@@ -247,6 +250,17 @@ func TestD26_SourceFails(t *testing.T) {
 		shown, _, _ := strings.Cut(textOf(n.page("")), "\nLoad\n") // the rest differs in each run
 		shown += "\n\n" + n.command("status") + n.command("status", "-check")
 		n.golden("situation source failing", result{out: regexp.MustCompile(`(?im)^.*\bterm (\d|is under way).*\n`).ReplaceAllString(shown, "")})
+	})
+}
+
+// Before the first term a check is not ok (D29).
+func TestD29_CheckBeforeTheFirstTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		s := n.newSituation(fleetOf(3, 9))
+		require.Equal(t, result{exitFound, "no terms: No term has ended yet, so nothing is known of the workers.\n", ""}, n.run(leader, "status", "-check"))
+		s.terms(1)
+		require.Equal(t, result{exitDone, "ok: All 9 instances run, evenly.\n", ""}, n.run(leader, "status", "-check"))
 	})
 }
 

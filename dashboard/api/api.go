@@ -77,6 +77,13 @@ type Status struct {
 	// moves. That is no problem by itself.
 	Holds     []orchestrator.Hold `json:"holds,omitempty"`
 	MovesHeld int                 `json:"moves_held,omitempty"`
+	// HeldSince is since when there is a hold, as far as the history goes.
+	HeldSince time.Time `json:"held_since,omitzero"`
+	// Crashing counts the tasks whose runs fail again and again.
+	Crashing int `json:"crashing,omitempty"`
+	// HighestLoad and OutOfBand are as in orchestrator.TermStats.
+	HighestLoad float64 `json:"highest_load,omitempty"`
+	OutOfBand   int     `json:"out_of_band,omitempty"`
 	// Changes are the last ones, the newest first and at most twelve.
 	Changes []RepeatedChange `json:"changes"`
 }
@@ -207,13 +214,14 @@ type TaskState struct {
 	Name
 	// State is what the worker says of it, if the dashboard can ask, such as running or backoff.
 	// Err is the error of the last run, and Attempts counts the runs that failed in a row. Since is
-	// when it entered the state; zero: not known.
+	// when it entered the state, and Failing when the first of them failed; zero: not known.
 	State    string    `json:"state,omitempty"`
 	Err      string    `json:"err,omitempty"`
 	Attempts int       `json:"attempts,omitempty"`
 	Since    time.Time `json:"since,omitzero"`
 	// Stays is why its instance on this worker waits, such as that no other worker can take it.
-	Stays orchestrator.Reason `json:"stays,omitempty"`
+	Stays   orchestrator.Reason `json:"stays,omitempty"`
+	Failing time.Time           `json:"failing,omitzero"`
 }
 
 // InstanceState is what a worker says of an instance of a task.

@@ -57,5 +57,14 @@ func FellText(falls string, ends time.Time) string {
 	return strings.TrimPrefix(Printable(falls)+"; gains nothing for an even spread until "+Clock(ends), "; ")
 }
 
+// Line returns the problem in one line: its kind, its text, and since when, unless the text says that.
+func (p Problem) Line() string {
+	line := fmt.Sprintf("%s: %s", Printable(string(p.Kind)), Printable(p.Text))
+	if !p.Since.IsZero() && !strings.Contains(p.Text, " since ") {
+		line += fmt.Sprintf(" Since %s.", Clock(p.Since))
+	}
+	return line
+}
+
 // Clock returns a time as all texts have it, such as "2026-11-27 10:20:30 UTC".
 func Clock(t time.Time) string { return t.UTC().Format(time.DateTime + " UTC") }

@@ -3,7 +3,10 @@ package admin
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -16,7 +19,7 @@ import (
 
 // New returns the handler of a replica, to be served for as long as the process lives. It may be
 // served before Run. The options are those of the dashboard; a later one replaces what New sets:
-// dashboard.WithTaskStates, and dashboard.WithLeader, which has the leader's attribute
+// dashboard.WithTaskStates, dashboard.WithProblems, which has what is wrong with the Source, and dashboard.WithLeader, which has the leader's attribute
 // "dashboard" (replica.WithAttributes), or else its name. New must be called once for a replica.
 //
 // The error wraps orchestrator.ErrInvalid if r is nil or an option is out of range.
@@ -26,6 +29,7 @@ func New(r *replica.Replica, opts ...dashboard.Option) (http.Handler, error) {
 	}
 	pages, err := dashboard.New(append([]dashboard.Option{
 		dashboard.WithLeader(func() string { return leader(r) }),
+		dashboard.WithProblems(func() []dashboard.Problem { return problems(r.Status()) }),
 		dashboard.WithTaskStates(func(w replica.WorkerID) []dashboard.TaskState[string] { return states(r, w) }),
 	}, opts...)...)
 	if err != nil {
@@ -83,6 +87,23 @@ func states(r *replica.Replica, w replica.WorkerID) []dashboard.TaskState[string
 		out[i] = dashboard.TaskState[string]{Task: s.Task, State: s.State, Err: s.Err, Attempts: s.Attempts, Since: s.Since, Failing: s.Failing}
 	}
 	return out
+}
+
+// sourceLate is how long a Source may fail until a person is needed.
+const sourceLate = 10 * time.Second
+
+// problems returns what is wrong with the Source of a replica.
+func problems(s replica.Status) (all []dashboard.Problem) {
+	if !s.Source.Failing.IsZero() && time.Since(s.Source.Failing) >= sourceLate {
+		all = append(all, dashboard.Problem{Kind: "source failing", Since: s.Source.Failing, Text: "The Source of the tasks does not answer, so they stay as they are: " + s.Source.Err + "."})
+	}
+	if s.Source.Kept > 0 {
+		all = append(all, dashboard.Problem{Kind: "brake", Since: s.Source.Braked, Text: "The last answers of the Source lack most tasks. They stay until every answer of a minute has lacked them."})
+	}
+	for _, task := range slices.Sorted(maps.Keys(s.BadRows)) {
+		return append(all, dashboard.Problem{Kind: "bad rows", Since: s.Source.BadSince, Text: fmt.Sprintf("The Source has bad rows. Their tasks stay as they were. The first is %q: %s.", task, s.BadRows[task])})
+	}
+	return all
 }
 
 // terms are the metrics of terms. Their gauges are there only while the replica leads.

@@ -1,0 +1,4 @@
+package admin
+
+// Problems is problems, for tests.
+var Problems = problems
