@@ -55,6 +55,12 @@ type TermStats struct {
 	// unless weights differ.
 	HighestLoad float64 `json:"highest_load,omitempty"`
 	OutOfBand   int     `json:"out_of_band,omitempty"`
+	// TasksChanged, WeightsChanged and WorkersChanged report what was set since the term before: tasks or
+	// their settings, measured weights alone ([Orchestrator.UpdateWeights]), and workers, their drains or
+	// their settings.
+	TasksChanged   bool `json:"tasks_changed,omitempty"`
+	WeightsChanged bool `json:"weights_changed,omitempty"`
+	WorkersChanged bool `json:"workers_changed,omitempty"`
 
 	// List, Add and Remove count the calls by result and hold their durations. A write
 	// carried by an Apply counts under Add or Remove. Apply counts the calls that

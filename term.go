@@ -173,6 +173,7 @@ func (t *termRun[W, T]) update() {
 		names, members = o.members.current()
 	}
 	o.mu.Unlock()
+	t.stats.TasksChanged, t.stats.WeightsChanged, t.stats.WorkersChanged = tasksChanged, weightsChanged && !tasksChanged, membersChanged
 	if tasksChanged {
 		setExpected(&o.expect, o.expected, o.cfg.Handoff)
 		o.fleet.ForgetTasks(&o.expect, changedSince(before, o.expected))
