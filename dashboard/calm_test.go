@@ -13,6 +13,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
+	"github.com/f8949c05/orchestrator/history"
 )
 
 // requireShown checks that pages contain texts.
@@ -152,5 +153,40 @@ func TestD26_APastTermHasItsOwnLists(t *testing.T) {
 		require.NotContains(t, body, `href="workers?state=`)
 		require.Contains(t, body, `<h2 id="waiting">What waited</h2>`)
 		require.Contains(t, body, `may run on a worker that does not answer (<a class="name" href="worker?name=w2">`)
+	})
+}
+
+// A move for an even spread says what made it uneven, wherever it is shown (D32).
+func TestD32_WhyItMoved(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFleet(t, 2, 9, nil)
+		f.terms(2)
+		f.Hold(time.Now().Add(time.Hour), "deploy")
+		f.terms(1)
+		f.Hold(time.Time{}, "deploy")
+		f.Start("w3")
+		require.NoError(t, f.AddWorker("w3"))
+		f.terms(2)
+		moved := f.RunsOn("w3")[0]
+		cause := get[api.TaskDetail](t, f.dashboard, "/api/v1/task?name="+moved).Changes[0].Cause
+		require.NotNil(t, cause)
+		require.Equal(t, history.CauseJoined, cause.Kind)
+		require.Equal(t, []string{"w3"}, cause.Workers)
+		require.Equal(t, uint64(4), cause.Term.Number)
+		require.Equal(t, cause, get[api.TermDetail](t, f.dashboard, "/api/v1/term?number=4").Cause)
+		const shown = `<a class="name" href="worker?name=w3"><bdi>w3</bdi></a> joined in <a class="aside" href="term?number=4&epoch=7">term 4</a>`
+		f.requireShown(map[string]string{"/": "rebalance: " + shown, "/task?name=" + moved: "rebalance: " + shown, "/term?number=4": "<p>The spread was uneven: " + shown + ".</p>"})
+
+		r := request(http.MethodGet, "/api/v1/task?name="+moved)
+		r.Header.Set("Accept", "text/plain; view=why")
+		require.Contains(t, serve(f.dashboard, r).Body.String(), "last move for an even spread: to w3 in term 4: w3 joined in term 4\n")
+
+		f.Hold(time.Now().Add(time.Hour), "deploy")
+		f.Start("w4")
+		require.NoError(t, f.AddWorker("w4"))
+		f.terms(3)
+		f.Hold(time.Time{}, "deploy")
+		f.terms(1)
+		f.requireShown(map[string]string{"/task?name=" + f.RunsOn("w4")[0]: "rebalance: the hold “deploy” ended in <a"})
 	})
 }

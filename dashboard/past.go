@@ -26,7 +26,7 @@ const (
 // of all.
 func (v *view) changesOf(f history.Filter, limit, bytes int) (changes []api.RepeatedChange, total int) {
 	rows, total := v.past.Repeated(f, history.Position{}, limit)
-	changes = repeated(rows)
+	changes = v.repeated(rows)
 	return changes[:fit(changes, bytes)], total
 }
 
@@ -42,12 +42,27 @@ func (v *view) eventsOf(worker string, bytes int) (events []api.TermEvent, total
 }
 
 // repeated returns changes of the history as those of the API.
-func repeated(rows []history.Repeated) []api.RepeatedChange {
-	out := make([]api.RepeatedChange, len(rows))
+func (v *view) repeated(rows []history.Repeated) []api.RepeatedChange {
+	out, causes := make([]api.RepeatedChange, len(rows)), make(map[orchestrator.Term]*history.Cause)
 	for i, row := range rows {
 		out[i] = api.RepeatedChange{Change: *row.Change, Term: row.At.Term, Times: row.Times}
+		if row.Change.Kind != (orchestrator.ChangeKind{Op: orchestrator.Move, Reason: orchestrator.ReasonRebalance}) {
+			continue
+		}
+		if _, known := causes[row.At.Term]; !known {
+			causes[row.At.Term] = v.uneven(row.At.Term)
+		}
+		out[i].Cause = causes[row.At.Term]
 	}
 	return out
+}
+
+// uneven returns what made the spread uneven of which a term made moves, or nil.
+func (v *view) uneven(term orchestrator.Term) *history.Cause {
+	if c, ok := v.past.Uneven(term); ok {
+		return &c
+	}
+	return nil
 }
 
 // changeList returns the changes that the query selects, the newest first.
@@ -82,7 +97,7 @@ func (v *view) changeList(q *query) (api.Changes, *api.Error) {
 		return api.Changes{}, q.err
 	}
 	rows, matching := v.past.Repeated(filter, after, limit+1)
-	out := api.Changes{Header: head, Changes: repeated(rows[:min(len(rows), limit)])}
+	out := api.Changes{Header: head, Changes: v.repeated(rows[:min(len(rows), limit)])}
 	n := fit(out.Changes, q.bytes)
 	out.Changes = out.Changes[:n]
 	out.Page = api.Page{Total: v.past.Counts().Changes, Matching: matching}
@@ -151,6 +166,7 @@ func (v *view) term(q *query) (api.TermDetail, *api.Error) {
 	out := api.TermDetail{
 		Header: v.header(), TermRow: termRow(t, quiet),
 		ChangesTotal: len(t.Changes) + t.ChangesMore, EventsTotal: len(t.Events) + t.EventsMore,
+		Cause: v.uneven(t.Stats.Term),
 	}
 	out.Changes = append([]api.Change{}, t.Changes[:min(limit, fit(t.Changes, q.bytes/2))]...)
 	out.Waiting = append([]api.Waiting{}, t.Waiting[:min(limit, fit(t.Waiting, q.bytes/8))]...)

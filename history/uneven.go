@@ -25,14 +25,19 @@ const (
 	CauseWeights  CauseKind = "weights"  // measured ones
 )
 
-// Cause is what made the spread uneven, and the term that found it.
+// Cause is what made the spread uneven, and the term that found it. Workers has the first eight names, and
+// More counts the others.
 type Cause struct {
 	Kind    CauseKind         `json:"kind"`
 	Workers []string          `json:"workers,omitempty"`
+	More    int               `json:"more,omitempty"`
 	Hold    string            `json:"hold,omitempty"`
 	Term    orchestrator.Term `json:"term"`
 	Start   time.Time         `json:"start"` // of the term
 }
+
+// someWorkers bounds Cause.Workers.
+const someWorkers = 8
 
 // Uneven returns why a term made moves for an even spread: the newest event that may have made the spread uneven
 // since the last even plan, which is one that left no such moves to be made. It returns false if the term made
@@ -71,8 +76,12 @@ func moves(t *Term) int {
 func (c *Cause) find(t, before *Term) bool {
 	for _, kind := range []CauseKind{CauseJoined, CauseBack, CauseOpen, CauseLost, CauseRemoved, CauseDrained} {
 		for i := range t.Events {
-			if kindOf(&t.Events[i]) == kind {
+			switch {
+			case kindOf(&t.Events[i]) != kind:
+			case len(c.Workers) < someWorkers:
 				c.Kind, c.Workers = kind, append(c.Workers, t.Events[i].Worker)
+			default:
+				c.More++
 			}
 		}
 		if c.Kind != "" {

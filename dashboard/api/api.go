@@ -138,6 +138,8 @@ type RepeatedChange struct {
 	Change Change            `json:"change"`
 	Term   orchestrator.Term `json:"term"` // of the last time
 	Times  int               `json:"times"`
+	// Cause is what made the spread uneven, of a move for an even spread; nil if the history does not have it.
+	Cause *history.Cause `json:"cause,omitempty"`
 }
 
 // Workers is the answer to GET api/v1/workers.
@@ -305,6 +307,8 @@ type TermRow struct {
 type TermDetail struct {
 	Header
 	TermRow
+	// Cause is what made the spread uneven, if the term made moves for an even spread and the history has it.
+	Cause *history.Cause `json:"cause,omitempty"`
 	// Changes, Waiting and Events are a part of those of the term. The totals count all.
 	Waiting      []Waiting     `json:"waiting"`
 	WaitingTotal int           `json:"waiting_total"`
