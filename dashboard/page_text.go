@@ -25,7 +25,7 @@ import (
 func pageFuncs(w words) template.FuncMap {
 	return template.FuncMap{
 		"ago": agoOf, "because": w.reasonOf, "changes": changesOf, "clock": utc, "condition": conditionOf, "count": grouped, "decimal": decimal,
-		"fell": fell, "happened": happened, "held": api.HeldText,
+		"fell": fell, "held": api.HeldText,
 		"isLink": isLink, "item": itemOf, "linked": linked, "list": listOf, "merge": mergeQuery, "minus": minus, "name": nameOf,
 		"names": namesOf, "percent": percent, "placed": isPlaced, "placement": placementOf, "plural": plural, "urgency": urgency, "stamp": stamp, "states": statesOf,
 		"refused": refused, "remarks": w.remarksOf, "remarksBesides": w.remarksBesides, "repeats": repeats, "rules": w.rulesOf, "sum": sum, "tries": w.triesOf, "text": textOf, "took": took, "unlimited": unlimited, "waits": w.waits,
@@ -323,19 +323,6 @@ func lacks(label string) string {
 		return "the worker has the label " + quote(label)
 	}
 	return "the worker does not have the label " + quote(label)
-}
-
-// happened returns what a cause of an uneven spread did, as the end of a sentence that begins with its workers.
-func happened(c *history.Cause) string {
-	if c.Kind == history.CauseHold {
-		return "the hold " + quote(c.Hold) + " ended"
-	}
-	return map[history.CauseKind]string{
-		history.CauseJoined: " joined", history.CauseBack: " answered again", history.CauseOpen: " became open to tasks again",
-		history.CauseRemoved: " left", history.CauseLost: pick(len(c.Workers)+c.More, " was lost", " were lost"), history.CauseDrained: " began to drain",
-		history.CauseTasks: "the number of tasks changed", history.CauseRules: "the weights or rules of tasks changed",
-		history.CauseSettings: "the settings of workers changed", history.CauseWeights: "the measured weights changed",
-	}[c.Kind]
 }
 
 // waits returns why instances wait.

@@ -49,18 +49,11 @@ func (v *View) Uneven(id orchestrator.Term) (Cause, bool) {
 	}
 	for i := last; i >= 0; i-- {
 		t := v.terms[i]
-		if i < last {
-			waits := t.Stats.Deferred + t.Stats.MovesHeld
-			if waits == 0 && (v.followed(i).Terms > 0 || moves(t) == 0) {
-				break
-			}
+		if i < last && t.Stats.Deferred+t.Stats.MovesHeld == 0 && (v.followed(i).Terms > 0 || moves(t) == 0) {
+			break
 		}
 		c := Cause{Term: t.Stats.Term, Start: t.Stats.Start}
-		var before *Term
-		if i > 0 {
-			before = v.terms[i-1]
-		}
-		if c.find(t, before) {
+		if c.find(t, v.terms[max(i-1, 0)]) {
 			return c, true
 		}
 	}
@@ -72,7 +65,8 @@ func moves(t *Term) int {
 	return t.Stats.Changes[orchestrator.ChangeKind{Op: orchestrator.Move, Reason: orchestrator.ReasonRebalance}]
 }
 
-// find sets the cause that a term found first. before is the recorded term before it, or nil.
+// find sets the cause that a term found first. before is the recorded term before it, or the term if it is the
+// first one.
 func (c *Cause) find(t, before *Term) bool {
 	for _, kind := range []CauseKind{CauseJoined, CauseBack, CauseOpen, CauseLost, CauseRemoved, CauseDrained} {
 		for i := range t.Events {
@@ -93,7 +87,7 @@ func (c *Cause) find(t, before *Term) bool {
 		return !slices.ContainsFunc(t.Holds, func(is orchestrator.Hold) bool { return is.Why == h.Why })
 	}
 	switch {
-	case before == nil:
+	case before == t:
 	case slices.ContainsFunc(before.Holds, ended):
 		c.Kind, c.Hold = CauseHold, before.Holds[slices.IndexFunc(before.Holds, ended)].Why
 	case stats.Instances.Wanted != before.Stats.Instances.Wanted:

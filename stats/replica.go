@@ -2,7 +2,6 @@ package stats
 
 import (
 	"errors"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -37,7 +36,7 @@ func RegisterReplica(reg prometheus.Registerer, status func() replica.Status, op
 		s := status()
 		emit(leading, indicator(s.Leading))
 		emit(epoch, float64(s.Epoch))
-		alive, all := 0, newTaskCounts()
+		alive, all := 0, &taskCounts{in: make(map[string]int)}
 		for i := range s.Members {
 			if !s.Members[i].Dead {
 				alive++
@@ -48,11 +47,7 @@ func RegisterReplica(reg prometheus.Registerer, status func() replica.Status, op
 		}
 		emit(members, float64(alive))
 		tasks.emit(emit, all)
-		seconds := 0.0
-		if !s.Source.Failing.IsZero() {
-			seconds = time.Since(s.Source.Failing).Seconds()
-		}
-		emit(failing, seconds)
+		emit(failing, age(s.Source.Failing))
 		emit(kept, float64(s.Source.Kept))
 		emit(bad, float64(len(s.BadRows)))
 		emit(left, s.Lease.Seconds())

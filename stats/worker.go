@@ -29,7 +29,7 @@ func RegisterWorker[T comparable](reg prometheus.Registerer, w *worker.Worker[T]
 	rejoins := f.counter("worker_rejoins_total", "Rejoins of the worker, such as after a lost lease.")
 	tasks := f.tasks("worker", "queued", "starting", "running", "backoff", "stopping", "completed", "failed")
 	f.collect = func(emit emitter) {
-		all := newTaskCounts()
+		all := &taskCounts{in: make(map[string]int)}
 		for _, t := range w.Status() {
 			all.add(t.State.String(), t.Attempts, t.Failing)
 		}
@@ -105,8 +105,6 @@ type taskCounts struct {
 	first   time.Time
 }
 
-func newTaskCounts() *taskCounts { return &taskCounts{in: make(map[string]int)} }
-
 func (c *taskCounts) add(state string, attempts int, failing time.Time) {
 	const many = 3
 	if c.in[state]++; attempts < many && state != "failed" {
@@ -122,11 +120,15 @@ func (t *taskFigures) emit(emit emitter, c *taskCounts) {
 		emit(t.tasks, float64(c.in[state]), state)
 	}
 	emit(t.failing, float64(c.failing))
-	seconds := 0.0
-	if !c.first.IsZero() {
-		seconds = time.Since(c.first).Seconds()
+	emit(t.since, age(c.first))
+}
+
+// age returns how long ago a time was, in seconds; 0 if it is zero.
+func age(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
 	}
-	emit(t.since, seconds)
+	return time.Since(t).Seconds()
 }
 
 // figures is a collector whose values are read at each scrape.

@@ -36,6 +36,6 @@
 //	2  wrong usage
 //	3  no such worker or task
 //	4  no address answers, or no process leads
-//	5  status -check found a problem
+//	5  status -check found a problem, or no term has ended yet
 //	6  the wait ended before the workers were empty
 package main

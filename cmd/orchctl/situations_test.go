@@ -244,9 +244,9 @@ func TestD26_SourceFails(t *testing.T) {
 			cancel()
 			require.NoError(t, <-done)
 		})
-		time.Sleep(30 * time.Second)
+		time.Sleep(32 * time.Second) // between two calls
 		fails.Store(true)
-		time.Sleep(61 * time.Second)
+		time.Sleep(61*time.Second + 500*time.Millisecond)
 		shown, _, _ := strings.Cut(textOf(n.page("")), "\nLoad\n") // the rest differs in each run
 		shown += "\n\n" + n.command("status") + n.command("status", "-check")
 		n.golden("situation source failing", result{out: regexp.MustCompile(`(?im)^.*\bterm (\d|is under way).*\n`).ReplaceAllString(shown, "")})
