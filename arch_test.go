@@ -35,6 +35,7 @@ var mayImport = map[string]string{
 	"rebalance":         pure + "math/big", // big for exact sums by share
 	"internal/handover": pure,
 	"internal/term":     pure + "time rebalance internal/handover", // time for instants and durations
+	"internal/ascii":    "std",
 	"internal/backoff":  "std",
 	"internal/loglimit": "std",
 	"internal/panics":   "std",
@@ -81,7 +82,7 @@ var mayImport = map[string]string{
 	"replica/memory":      "std replica internal/backoff",
 	"replica/admin":       "std . replica dashboard stats github.com/prometheus/client_golang",
 	"replica/backendtest": "std . replica", // linked into the tests of users: no test library
-	"replica/postgres":    "std replica github.com/jackc/pgx",
+	"replica/postgres":    "std replica internal/ascii github.com/jackc/pgx",
 	"simulator/model":     "std",
 
 	// Programs.

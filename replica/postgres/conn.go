@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/f8949c05/orchestrator/internal/ascii"
 	"github.com/f8949c05/orchestrator/replica"
 )
 
@@ -131,7 +132,7 @@ func (t *Table) call(ctx context.Context, sql string, doc any, args ...any) (a *
 	}
 	// The simple protocol sends one message, which the server has completely or not at all. It
 	// also lets PgBouncer give each call another connection.
-	args = append([]any{pgx.QueryExecModeSimpleProtocol, escape(t.name), string(text)}, args...)
+	args = append([]any{pgx.QueryExecModeSimpleProtocol, ascii.Escape(t.name), string(text)}, args...)
 	query := func() error { return t.calls.QueryRow(ctx, fmt.Sprintf(sql, schema), args...).Scan(&a) }
 	err = query()
 	if slices.Contains([]string{"42883", "42P01", "3F000"}, codeOf(err)) { // undefined_function, undefined_table, invalid_schema_name

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/f8949c05/orchestrator/internal/ascii"
 	"github.com/f8949c05/orchestrator/replica"
 )
 
@@ -67,7 +68,7 @@ func (t *Table) hear(ctx context.Context, q replica.Query) error {
 		number, rest, _ := strings.Cut(n.Payload, " ")
 		ids, name, _ := strings.Cut(rest, " ")
 		revision, _ := strconv.ParseUint(number, 10, 64) // 0 if the text is none of ours
-		if revision > since && name == escape(t.name) && (ids == "*" || slices.Contains(strings.Split(ids, ","), fmt.Sprint(q.Self))) {
+		if revision > since && name == ascii.Escape(t.name) && (ids == "*" || slices.Contains(strings.Split(ids, ","), fmt.Sprint(q.Self))) {
 			return nil
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/f8949c05/orchestrator/internal/ascii"
 	"github.com/f8949c05/orchestrator/replica"
 )
 
@@ -70,7 +71,7 @@ func (t *Table) Sync(ctx context.Context, u replica.Update) (v replica.View, err
 	t.mu.Unlock()
 	now := known{Heartbeat: u.Member.Heartbeat, member: u.Member}
 	now.member.Heartbeat, now.member.Epoch = 0, 0
-	p := mapped(update{Update: u, Acked: was}, escape)
+	p := ascii.Map(update{Update: u, Acked: was}, ascii.Escape)
 	p.News = !reflect.DeepEqual(now.member, was.member)
 	if u.Member.Epoch < replica.MaxSeen {
 		p.Seen = u.Member.Epoch
@@ -99,7 +100,7 @@ func (t *Table) Sync(ctx context.Context, u replica.Update) (v replica.View, err
 
 // Read is that of replica.Backend.
 func (t *Table) Read(ctx context.Context, q replica.Query) (replica.View, error) {
-	a, err := t.call(ctx, "select %s.replica_view_1($1, $2)", mapped(q, escape))
+	a, err := t.call(ctx, "select %s.replica_view_1($1, $2)", ascii.Map(q, ascii.Escape))
 	if err == nil && a == nil { // a Sync makes the table, or finds what is lost. It publishes nothing
 		a, err = t.call(ctx, syncs, update{Update: replica.Update{Query: q}, Check: true}, patience(ctx))
 	}
@@ -149,9 +150,9 @@ func (t *Table) view(a *answer, err error, id uint64, synced *known) (replica.Vi
 		}
 		v.Reports[id] = r
 	}
-	v.Drains, v.Restarts = mapped(a.Requests["drain"], unescape), mapped(a.Requests["restart"], unescape)
+	v.Drains, v.Restarts = ascii.Map(a.Requests["drain"], ascii.Unescape), ascii.Map(a.Requests["restart"], ascii.Unescape)
 	if hold, ok := a.Requests["hold"][""]; ok {
-		hold = mapped(hold, unescape)
+		hold = ascii.Map(hold, ascii.Unescape)
 		v.Hold = &hold
 	}
 	return v, nil
@@ -176,4 +177,20 @@ func (t *Table) remember(a *answer, id uint64, synced *known) error {
 	}
 	t.known[id] = was
 	return nil
+}
+
+// decode returns a record, whose texts are escaped. One that cannot be read is an error.
+func decode[T any](text json.RawMessage) (record T, err error) {
+	err = json.Unmarshal(text, &record)
+	return ascii.Map(record, ascii.Unescape), err
+}
+
+// each returns those of some records that can be read.
+func each[T any](all []json.RawMessage) (records []T) {
+	for _, raw := range all {
+		if r, err := decode[T](raw); err == nil {
+			records = append(records, r)
+		}
+	}
+	return records
 }
