@@ -189,6 +189,12 @@ func (c *client) batch(orders ...replica.Order) replica.View {
 // write writes a batch.
 func (c *client) write(b *replica.Batch) replica.View {
 	c.k.Helper()
+	return c.writeSince(b, "")
+}
+
+// writeSince writes a batch, and asks for what has changed since a View.
+func (c *client) writeSince(b *replica.Batch, since string) replica.View {
+	c.k.Helper()
 	c.version++
 	b.Epoch, b.Version = c.epoch, c.version
 	for i := range b.Orders {
@@ -196,7 +202,7 @@ func (c *client) write(b *replica.Batch) replica.View {
 			b.Orders[i].Epoch = b.Epoch
 		}
 	}
-	return c.sync(func(u *replica.Update) { u.Batch = b })
+	return c.sync(func(u *replica.Update) { u.Batch, u.Since = b, since })
 }
 
 // report publishes a report.

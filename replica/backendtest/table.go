@@ -84,6 +84,12 @@ func testChanges(k *kit) {
 		v = c.read(func(q *replica.Query) { q.Follow, q.Since = follow, "" })
 		k.true(v.Full && memberOf(v, a.self.ID) != nil, "follow %v: a View without Since is not full", follow)
 	}
+	a.read(nil)
+	a.self.Name = "changed"
+	v := a.writeSince(&replica.Batch{Orders: []replica.Order{{Member: a.self.ID, Task: "own"}}, Evict: map[uint64]uint64{k.client().self.ID: 0, b.self.ID: b.self.Heartbeat}}, a.last.Revision)
+	k.equal("changed", k.member(v, a.self.ID).Name, "the name in a record that the Sync itself has written")
+	k.true(orderOf(v, a.self.ID, "own") != nil, "the View of a Sync lacks an order that it has written")
+	k.true(len(v.Gone) == 2 || v.Full, "the View of a Sync does not show that it has removed two members: %v", v.Gone)
 }
 
 func testHeartbeats(k *kit) {
