@@ -1,12 +1,13 @@
-// Package etcd is a table of replicas in etcd 3.4 or later. It keeps every clause of
-// [replica.Backend], and E6 of package etcd of this library.
+// Package etcd is a table of replicas in etcd, tested with version 3.7. It keeps every clause of
+// [replica.Backend], and E3 and E6 of package etcd of this library.
 //
 //	client, err := clientv3.New(clientv3.Config{Endpoints: …})
 //	…
 //	err = replica.Run(ctx, etcd.New(client, "/pollers/"), replica.Names("acme", "initech"), poll)
 //
-// The package has only a client. The server of another package, etcd/embed of this library, runs in
-// the process for tests and examples.
+// [Registry] keeps tasks with content that users change, as a Source. The package has only a client.
+// The server of another package, etcd/embed of this library, runs in the process for tests and
+// examples.
 //
 // # In etcd
 //

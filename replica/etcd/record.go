@@ -133,5 +133,5 @@ func isOurs(key string) bool {
 	kind, name, _ := strings.Cut(key, "/")
 	_, err := strconv.ParseUint(name, 10, 64)
 	return err == nil && slices.Contains(kinds, kind+"/") ||
-		kind+"/" == tasks || slices.Contains([]string{keyTable, keyChanged, keyEpoch, keyBatch}, key)
+		slices.Contains([]string{tasks, registered, contents}, kind+"/") || slices.Contains([]string{keyTable, keyChanged, keyEpoch, keyBatch}, key)
 }
