@@ -51,7 +51,7 @@
 //
 // # What calls cost
 //
-// A Read is one transaction. A Sync has one more, and one more to read what a batch replaces. A batch
+// A Read is one transaction, and a Sync one that reads and one that writes and reads. A large batch
 // is written in transactions of at most 100 operations and 1 MiB. Each is guarded by the election,
 // the identity of the table and the last batch, and all that is for one member is in one. So a leader
 // that is deposed in the middle of a batch writes nothing more, and the next leader finds what was

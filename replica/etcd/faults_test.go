@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd/embed"
@@ -246,6 +248,40 @@ func TestBadInput_OrderAboveTheLimit(t *testing.T) {
 	require.Len(t, v.Tasks, 2)
 	require.Len(t, v.Orders, 903)
 	require.Len(t, l.a.write(t, fill(900, 902)).Orders, 905, "the next batch is written")
+}
+
+// Calls make as few requests as the documentation says, whatever the number of members and tasks.
+func TestCosts(t *testing.T) {
+	s := startServer(t, embed.Config{})
+	var requests atomic.Int64
+	count := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		requests.Add(1)
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+	l := newLoss(t, dial(t, clientv3.Config{
+		Endpoints: []string{s.Endpoint()}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(count)},
+	}))
+	for i := range 50 {
+		newMember(l.table(), uint64(100+i)).sync(t, nil)
+	}
+	l.a.sync(t, nil)
+	for _, test := range []struct {
+		name string
+		call func()
+		want int64
+	}{
+		{"a Read", func() { _, _ = l.a.table.Read(t.Context(), l.a.query()) }, 1},
+		{"a heartbeat", func() { l.b.sync(t, func(u *replica.Update) { u.Beats, u.Follow = false, false }) }, 2},
+		{"a report", func() { l.b.sync(t, func(u *replica.Update) { u.Report = &replica.Report{} }) }, 2},
+		{"a batch", func() {
+			l.a.write(t, &replica.Batch{Tasks: []replica.Task{{Name: "n"}}, Orders: []replica.Order{{Member: 1, Task: "n"}, {Member: 2, Task: "n"}}})
+		}, 2},
+		{"an election", func() { l.b.sync(t, func(u *replica.Update) { u.Campaign = l.a.last.Epoch + 1<<33 }) }, 2},
+	} {
+		before := requests.Load()
+		test.call()
+		require.Equal(t, test.want, requests.Load()-before, test.name)
+	}
 }
 
 // A leader that is deposed between two transactions of a batch writes nothing more, and the next

@@ -140,8 +140,8 @@ func (t *Table) read(resp *clientv3.TxnResponse, self string, was *known) (*snap
 		return s, s.lost("the key batch or epoch was changed by hand")
 	case own && (!ok3 || !ok4):
 		return s, s.lost("the key members/%s or beats/%[1]s was changed by hand", self)
-	case s.revision < was.revision && (acked || table.Confirmed), acked && table.Epoch < was.epoch: // unless another replica has found it
-		return s, s.lost("etcd is set back: revision %d and epoch %d, after %d and %d", s.revision, table.Epoch, was.revision, was.epoch)
+	case s.revision < was.revision && (acked || table.Confirmed): // otherwise another replica has found it
+		return s, s.lost("etcd is set back: it had revision %d, and has %d", was.revision, s.revision)
 	case acked && beat.Heartbeat < was.heartbeat && s.mod(removed+self) == 0:
 		return s, s.lost("the key beats/%s is older than what this replica has put", self)
 	}

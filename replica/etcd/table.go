@@ -31,10 +31,10 @@ type Table struct {
 
 // known is what a Table was answered for an ID: what etcd must still have.
 type known struct {
-	server        string
-	revision      int64
-	epoch, leader uint64
-	heartbeat     uint64 // of the last Sync
+	server    string
+	revision  int64
+	leader    uint64
+	heartbeat uint64 // of the last Sync
 }
 
 // New returns the table under a prefix, such as "/pollers/". A slash is added if the prefix does
@@ -115,7 +115,7 @@ func (t *Table) call(ctx context.Context, q replica.Query, w *write) (replica.Vi
 		case isLost && losses < 3:
 			losses++
 			err = t.lose(ctx, sign)
-		case errors.Is(err, errAgain):
+		case errors.Is(err, errAgain) || errors.Is(err, rpctypes.ErrCompacted):
 			err = ctx.Err()
 		}
 		if err != nil {
@@ -126,27 +126,25 @@ func (t *Table) call(ctx context.Context, q replica.Query, w *write) (replica.Vi
 
 // try is call until something has changed. It updates what is known.
 func (t *Table) try(ctx context.Context, q *replica.Query, w *write, was *known) (replica.View, error) {
-	resp, err := t.client.Txn(ctx).Then(t.head(*q, was.leader, false)...).Commit()
-	var s *snapshot
+	s, err := t.begin(ctx, *q, w, was)
 	for err == nil {
-		var tx *transaction
-		if s, err = t.read(resp, idText(q.Self), was); err == nil {
-			tx, err = w.next(ctx, s)
-		}
-		if tx == nil || err != nil {
+		tx, err2 := w.next(s)
+		if err = err2; tx == nil || err != nil {
 			break
 		}
+		var resp *clientv3.TxnResponse
 		resp, err = t.client.Txn(ctx).If(tx.cmps...).Then(slices.Concat(tx.ops, t.head(*q, was.leader, tx.changes))...).Commit()
-		if err == nil && resp.Succeeded {
-			w.written(tx)
+		if err == nil && !resp.Succeeded {
+			err = errAgain
 		} else if err == nil {
-			w.planned, err = false, errAgain
+			w.written(tx)
+			s, err = t.read(resp, idText(q.Self), was)
 		}
 	}
 	if err != nil {
 		return replica.View{}, err
 	}
-	known := known{server: s.table.Server, revision: s.revision, epoch: s.table.Epoch, leader: s.table.Leader}
+	known := known{server: s.table.Server, revision: s.revision, leader: s.table.Leader}
 	switch {
 	case w.published && w.u.Server == known.server:
 		known.heartbeat = w.u.Member.Heartbeat
@@ -163,6 +161,30 @@ func (t *Table) try(ctx context.Context, q *replica.Query, w *write, was *known)
 		return replica.View{}, errAgain // its heartbeat was not read
 	}
 	return s.view(*q)
+}
+
+// begin reads what a call shows and replaces, as of one revision.
+func (t *Table) begin(ctx context.Context, q replica.Query, w *write, was *known) (*snapshot, error) {
+	ops := t.head(q, was.leader, false)
+	rest := max(0, maxOps-len(ops)) // of what it replaces, for further transactions
+	ops = append(ops, w.reads()...)
+	resp, err := t.client.Txn(ctx).Then(ops[:min(len(ops), maxOps)]...).Commit()
+	if err != nil {
+		return nil, err
+	}
+	s, err := t.read(resp, idText(q.Self), was)
+	if err != nil {
+		return nil, err
+	}
+	if len(ops) > maxOps {
+		for some := range slices.Chunk(w.reads(clientv3.WithRev(s.revision))[rest:], maxOps) {
+			if resp, err = t.client.Txn(ctx).Then(some...).Commit(); err != nil {
+				return nil, err
+			}
+			s.add(t, resp.Responses)
+		}
+	}
+	return s, w.plan(s)
 }
 
 // Wait is that of replica.Waiter. It returns nil if the table's own record or the orders of the

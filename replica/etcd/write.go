@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"reflect"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/f8949c05/orchestrator"
@@ -69,14 +67,13 @@ type write struct {
 
 	published bool // what the caller says of itself is written
 	done      bool // everything is
-	planned   bool // units is complete
 	batch     bool // the batch takes effect, so far
 	// units are the parts that must be in one transaction: all that is for a member, or a task.
 	units []*transaction
 }
 
 // next returns the next transaction, by what was read after the last one, or nil.
-func (w *write) next(ctx context.Context, s *snapshot) (*transaction, error) {
+func (w *write) next(s *snapshot) (*transaction, error) {
 	if w.done || w.u.Server != s.table.Server {
 		return nil, nil
 	}
@@ -87,11 +84,6 @@ func (w *write) next(ctx context.Context, s *snapshot) (*transaction, error) {
 	}
 	if !w.published && s.beat(self).Heartbeat >= u.Member.Heartbeat {
 		return nil, nil
-	}
-	if !w.planned {
-		if err := w.plan(ctx, s); err != nil {
-			return nil, err
-		}
 	}
 	tx, table, batch := &transaction{t: w.t}, s.table, s.batch
 	var changed []string
@@ -176,14 +168,16 @@ func (w *write) putSelf(tx *transaction, s *snapshot) (changed bool) {
 	return changed
 }
 
-// plan reads what the Update replaces beside the caller's own records, and makes the units.
-func (w *write) plan(ctx context.Context, s *snapshot) error {
-	u, b := w.u, w.u.Batch
-	w.batch = b != nil && s.table.Leader == u.Self && s.table.Epoch == b.Epoch && b.Version >= s.batch.Version
-	if w.units, w.planned = nil, true; !w.batch {
-		b = &replica.Batch{}
+// reads returns operations that read what the Update replaces beside the caller's own records, and for
+// a campaign all that it checks.
+func (w *write) reads(opts ...clientv3.OpOption) (ops []clientv3.Op) {
+	if w.done {
+		return nil
 	}
-	keys := make(map[string]bool)
+	u, b, keys := w.u, cmp.Or(w.u.Batch, &replica.Batch{}), make(map[string]bool)
+	if u.Campaign > 0 {
+		ops = append(ops, w.t.all(orders, opts...), w.t.all(tasks, opts...), w.t.all(removed, opts...))
+	}
 	for _, id := range slices.AppendSeq(slices.Clone(u.Left), maps.Keys(b.Evict)) {
 		for _, kind := range kinds {
 			keys[kind+idText(id)] = true
@@ -198,54 +192,50 @@ func (w *write) plan(ctx context.Context, s *snapshot) error {
 	for _, name := range b.Deleted {
 		keys[tasks+escape(name)] = true
 	}
-	var ops []clientv3.Op
-	campaigns := w.publish(s).Epoch != s.table.Epoch
-	if rev := clientv3.WithRev(s.revision); campaigns {
-		ops = append(ops, w.t.all(orders, rev), w.t.all(tasks, rev), w.t.all(removed, rev))
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		ops = append(ops, w.t.get(key, opts...))
 	}
-	for key := range keys {
-		ops = append(ops, w.t.get(key))
-	}
-	old := &snapshot{kvs: map[string]*mvccpb.KeyValue{keyTable: s.kvs[keyTable]}, batch: s.batch}
-	for some := range slices.Chunk(ops, maxOps) {
-		resp, err := w.t.client.Txn(ctx).Then(some...).Commit()
-		if err != nil {
-			return err
-		}
-		old.add(w.t, resp.Responses)
-	}
-	if campaigns {
-		w.forget(old)
-		if err := old.check(true); err != nil {
-			return err
-		}
-	}
-	return w.make(old, b)
+	return ops
 }
 
-// make makes the units of what the Update removes, and of a batch.
-func (w *write) make(old *snapshot, b *replica.Batch) error {
-	for _, id := range w.u.Left {
-		w.remove(old, idText(id))
+// plan makes the units, by a snapshot that has what reads has read.
+func (w *write) plan(s *snapshot) error {
+	if w.done || w.u.Server != s.table.Server {
+		return nil
+	}
+	u, b := w.u, w.u.Batch
+	w.units = nil
+	if w.publish(s).Epoch != s.table.Epoch { // before an election
+		if err := s.check(true); err != nil {
+			return err
+		}
+		w.forget(s)
+	}
+	for _, id := range u.Left {
+		w.remove(s, idText(id))
+	}
+	w.batch = b != nil && s.table.Leader == u.Self && s.table.Epoch == b.Epoch && b.Version >= s.batch.Version
+	if !w.batch {
+		return nil
 	}
 	for _, id := range slices.Sorted(maps.Keys(b.Evict)) {
-		if old.beat(idText(id)).Heartbeat == b.Evict[id] && !slices.Contains(w.u.Left, id) {
-			w.remove(old, idText(id))
+		if s.beat(idText(id)).Heartbeat == b.Evict[id] && !slices.Contains(u.Left, id) {
+			w.remove(s, idText(id))
 		}
 	}
 	for _, task := range b.Tasks {
-		w.replace(old, tasks+escape(task.Name), task)
+		w.replace(s, tasks+escape(task.Name), task)
 	}
 	for _, name := range b.Deleted {
-		w.replace(old, tasks+escape(name), nil)
+		w.replace(s, tasks+escape(name), nil)
 	}
 	byKey := make(map[string]ordersRecord)
 	for i, o := range slices.Concat(b.Dropped, b.Orders) {
 		key := orders + idText(o.Member)
 		r, ok := byKey[key]
 		if !ok {
-			if r, ok = decode[ordersRecord](old.kvs[key]); !ok && old.mod(key) > 0 {
-				return old.lost("the key %s was changed by hand", key)
+			if r, ok = decode[ordersRecord](s.kvs[key]); !ok && s.mod(key) > 0 {
+				return s.lost("the key %s was changed by hand", key)
 			}
 			if r.Orders == nil {
 				r.Orders = make(map[string]orderRecord)
@@ -259,9 +249,9 @@ func (w *write) make(old *snapshot, b *replica.Batch) error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		if r := byKey[key]; len(r.Orders) > 0 {
-			w.replace(old, key, r)
+			w.replace(s, key, r)
 		} else {
-			w.replace(old, key, nil)
+			w.replace(s, key, nil)
 		}
 	}
 	for _, n := range w.units {
@@ -273,13 +263,13 @@ func (w *write) make(old *snapshot, b *replica.Batch) error {
 }
 
 // replace adds a record of a batch to the units; nil: its deletion.
-func (w *write) replace(old *snapshot, key string, record any) {
+func (w *write) replace(s *snapshot, key string, record any) {
 	n, delta := &transaction{t: w.t}, 0
-	if record == nil && old.mod(key) > 0 {
+	if record == nil && s.mod(key) > 0 {
 		delta = -1
-		n.delete(old, key)
+		n.delete(s, key)
 	} else if record != nil {
-		if n.put(old, key, record); old.mod(key) == 0 {
+		if n.put(s, key, record); s.mod(key) == 0 {
 			delta = 1
 		}
 	}
@@ -292,22 +282,22 @@ func (w *write) replace(old *snapshot, key string, record any) {
 }
 
 // remove adds the removal of a member and its report to the units. Its orders stay.
-func (w *write) remove(old *snapshot, id string) {
+func (w *write) remove(s *snapshot, id string) {
 	n := &transaction{t: w.t, gone: id}
 	for _, kind := range []string{members, beats, reports} {
-		n.delete(old, kind+id)
+		n.delete(s, kind+id)
 	}
-	n.put(old, removed+id, removedRecord{time.Now().UTC()})
+	n.put(s, removed+id, removedRecord{time.Now().UTC()})
 	w.units = append(w.units, n)
 }
 
 // forget forgets the IDs that were removed a day ago and that no order names.
-func (w *write) forget(old *snapshot) {
-	for key, kv := range old.kvs {
+func (w *write) forget(s *snapshot) {
+	for key, kv := range s.kvs {
 		id, ok := strings.CutPrefix(key, removed)
-		if r, _ := decode[removedRecord](kv); ok && old.mod(orders+id) == 0 && time.Since(r.At) > 24*time.Hour {
+		if r, _ := decode[removedRecord](kv); ok && s.mod(orders+id) == 0 && time.Since(r.At) > 24*time.Hour {
 			n := &transaction{t: w.t}
-			n.delete(old, key)
+			n.delete(s, key)
 			w.units = append(w.units, n)
 		}
 	}
@@ -329,7 +319,7 @@ func (all asks) with(more ...replica.Ask) asks {
 		maps.Copy(changed[verb], asks)
 	}
 	for _, a := range more {
-		if verb := verbs[a.Verb]; verb == a.Verb {
+		if verb := verbs[a.Verb]; verb == a.Verb && verb != "" {
 			changed[verb][a.Target] = a
 		} else {
 			delete(changed[verb], a.Target)
