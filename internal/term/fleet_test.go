@@ -277,6 +277,26 @@ func TestDecide_AMoveThatWaitsForACircle(t *testing.T) {
 	require.Empty(t, w.decider.out.Changes)
 }
 
+// P10: a copy that moves inside a zone makes no room there for another one.
+func TestDecide_AMoveInsideAZoneMakesNoRoom(t *testing.T) {
+	w := newWorld(6, 1)
+	w.tasks.Instances, w.tasks.MaxPerZone = []int32{3}, []int32{2}
+	for i, zone := range []string{"a", "a", "a", "a", "b", "b"} {
+		w.Workers[i].Rules = &WorkerRules{Share: 1, Zone: zone}
+	}
+	w.runs[0][0], w.runs[1][0], w.runs[4][0] = true, true, true
+	w.next()
+	w.Decide(&w.tasks, w.now)
+	move := func(from, to int32) Change {
+		return Change{Change: handover.Change{From: from, To: to}, Reason: ReasonRebalance}
+	}
+	w.decider.out.Changes = []Change{move(0, 2), move(4, 3), move(1, 5)}
+	w.decider.waitForRoom()
+	require.Len(t, w.decider.out.Changes, 3)
+	require.Zero(t, w.decider.out.Changes[0].After)
+	require.Equal(t, int32(3), w.decider.out.Changes[1].After)
+}
+
 // P10: a task that lacks a label, and one that would take its place for an even spread, wait for each
 // other's room on full workers, and both start first. The next term moves the first one elsewhere.
 func TestDecide_ACircleThatStartsFirst(t *testing.T) {

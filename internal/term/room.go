@@ -46,7 +46,7 @@ func (r *room) at(task, worker int32) (places []place) {
 }
 
 // waitForRoom lets each start and move without free room wait for one change that makes it, or leaves
-// it out. A move inside a zone needs none there. Copies that wait for each other in a circle change
+// it out. A move inside a zone needs none there, and makes none. Copies that wait for each other in a circle change
 // places: one of them stops first. If tasks have a limit for each zone, waitForRoom takes a pass
 // over all instances.
 func (d *decider) waitForRoom() {
@@ -66,8 +66,11 @@ func (d *decider) waitForRoom() {
 	givers := make(map[place][]int32) // those that no change waits for
 	for i := range changes {
 		if c := &changes[i]; c.Skip == handover.NotSkipped {
+			keeps := r.at(c.Task, c.To)
 			for _, p := range r.at(c.Task, c.From) {
-				givers[p] = append(givers[p], int32(i))
+				if !slices.Contains(keeps, p) {
+					givers[p] = append(givers[p], int32(i))
+				}
 			}
 		}
 	}
