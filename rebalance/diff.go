@@ -18,7 +18,7 @@ func (p *Planner) diff() {
 			continue
 		}
 		c := Change{Task: f.task, From: None, To: f.worker, Reason: Missing}
-		if h := s.pairOf(f.task); h != nil {
+		if h := s.pairOf(f.task, f.worker); h != nil {
 			s.flags[h.copy] |= paired
 			c.From = h.worker
 			plan.Moves++
@@ -47,12 +47,24 @@ func (p *Planner) diff() {
 	}
 }
 
-// pairOf returns a copy of t that has left its worker, one on a draining worker if there is one.
-func (s *state) pairOf(t int32) (pair *holder) {
+// pairOf returns a copy of t that has left its worker, for one that starts on w: if there is one, a copy in the
+// zone of w, or else one on a draining worker. So the moves of a task never wait for each other's room in a circle
+// of zones.
+func (s *state) pairOf(t, w int32) (pair *holder) {
+	best := -1
 	for i := s.trails[t].left; i > 0; i = s.left[i-1].next {
-		h := &s.left[i-1]
-		if s.flags[h.copy]&(gone|paired) == gone && (pair == nil || s.States[h.worker] == Draining) {
-			pair = h
+		h, rank := &s.left[i-1], 0
+		if s.flags[h.copy]&(gone|paired) != gone {
+			continue
+		}
+		if s.States[h.worker] == Draining {
+			rank = 1
+		}
+		if s.zoned && s.zone(h.worker) == s.zone(w) {
+			rank += 2
+		}
+		if rank > best {
+			pair, best = h, rank
 		}
 	}
 	return pair

@@ -303,3 +303,26 @@ func TestRules_InputWithoutEffect(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, plan.Moves)
 }
+
+// P10: the copies of a task that leave their workers move inside their zones, where they can. Otherwise those of two
+// zones would wait for each other's room.
+func TestP10_MovesOfATaskFormNoCircleOfZones(t *testing.T) {
+	t.Parallel()
+	const zones = 3
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 6))
+		pr := &rebalance.Problem{
+			Want: []int32{zones}, MaxPerZone: []int32{1}, Class: []int32{0}, May: [][]int32{{1}}, States: make([]rebalance.State, 2*zones), MaxMoves: rebalance.NoLimit,
+		}
+		for _, w := range r.Perm(2 * zones) { // each zone has a worker that runs the task, and one that may
+			pr.Zone, pr.Kind = append(pr.Zone, int32(w/2)), append(pr.Kind, int32(w%2))
+			pr.Running = append(pr.Running, make([]int32, 1-w%2))
+		}
+		plan, err := new(rebalance.Planner).Plan(pr)
+		require.NoError(t, err)
+		require.Len(t, plan.Changes, zones)
+		for _, c := range plan.Changes {
+			require.Equal(t, pr.Zone[c.From], pr.Zone[c.To], "seed %d: %+v", seed, plan.Changes)
+		}
+	}
+}
