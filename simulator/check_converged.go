@@ -4,6 +4,7 @@ package simulator
 // have nothing to do for what really runs, whatever the leader has seen and remembers.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -260,7 +261,7 @@ func (ft *finalTerms) checkQuiet(mayMove bool) (moved bool) {
 // task that has failed on several workers need not be made, so such a task may be missing.
 // mayStay: it is a move for an even spread among rules, for which the planner may find another
 // spread if the same tasks come in another order, or something failed last where it was not tried
-// since: that is tried again for what has no other place (T9).
+// since: that is tried again for what has no other place (T9). Or it is a circle, see isCircle.
 func (ft *finalTerms) toDo() (why string, mayStay bool) {
 	w, least, most := ft.w, 1000, 0
 	for _, name := range w.members {
@@ -283,10 +284,22 @@ func (ft *finalTerms) toDo() (why string, mayStay bool) {
 	if slices.ContainsFunc(ft.l.o.LastPlan().Paused, isMissing) {
 		moves = 0
 	}
-	for _, d := range ft.due(moves) {
-		return d.String(), w.rules.some() && (d.reason == rebalance.Rebalance || d.reason == rebalance.Room) || d.from != nil && len(ft.l.o.LastPlan().Paused) > 0
+	for _, d := range ft.due(moves, false) {
+		mayStay = w.rules.some() && (d.reason == rebalance.Rebalance || d.reason == rebalance.Room) ||
+			d.from != nil && (len(ft.l.o.LastPlan().Paused) > 0 || ft.isCircle(moves))
+		return d.String(), mayStay
 	}
 	return "", false
+}
+
+// isCircle reports whether the moves that are due all start first, and none can be made alone: they wait for each
+// other's room, and such moves are not made (P10).
+func (ft *finalTerms) isCircle(moves int) bool {
+	w := ft.w
+	stopsFirst := func(d due) bool {
+		return d.from == nil || d.to == nil || cmp.Or(w.tasks[d.task].Handoff, w.Handoff) != orchestrator.StartThenStop
+	}
+	return w.rules.some() && !slices.ContainsFunc(ft.due(moves, false), stopsFirst) && len(ft.due(moves, true)) == 0
 }
 
 // isOpen reports whether a worker is healthy and may take tasks.
@@ -328,10 +341,10 @@ func (d due) String() string {
 }
 
 // due returns the changes of healthy tasks that are due on healthy workers, if so many moves
-// are allowed.
-func (ft *finalTerms) due(moves int) (all []due) {
+// are allowed. single: one move that helps alone.
+func (ft *finalTerms) due(moves int, single bool) (all []due) {
 	workers, pr := ft.problem()
-	pr.MaxMoves = moves
+	pr.MaxMoves, pr.Trial = moves, single
 	var planner rebalance.Planner
 	plan, err := planner.Plan(pr)
 	if err != nil {

@@ -117,7 +117,7 @@ func (ft *finalTerms) checkMissing() {
 	case countIf(w.names, func(name string) bool { return w.isActive(HangingWorker, name) }) > 1, slices.Contains(w.lasting, SlowLists):
 		most *= 2 // those draw the missing copies, and each must have failed there; a list that shows whether one has may take ten terms
 	}
-	for _, d := range ft.due(0) {
+	for _, d := range ft.due(0, false) {
 		if d.reason != rebalance.Missing {
 			continue
 		}
@@ -140,7 +140,7 @@ func (ft *finalTerms) notConverged() string {
 	w := ft.w
 	faultyTasks := slices.Contains(w.lasting, PoisonTask) || slices.Contains(w.lasting, HangingTask)
 	drains := !slices.Contains(w.lasting, StuckTask) || !slices.Contains(w.lasting, HangingTask)
-	for _, d := range ft.due(w.maxMoves) {
+	for _, d := range ft.due(w.maxMoves, false) {
 		evens := d.reason == rebalance.Rebalance && !w.rules.some() && (ft.openWorkers() > 2 || !faultyTasks)
 		if drains && d.reason == rebalance.Drain || evens && ft.load(d.from, true) >= ft.load(d.to, false)+2 {
 			return d.String()
