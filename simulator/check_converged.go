@@ -42,9 +42,11 @@ func (w *world) settleDown() {
 	}
 	ft := finalTerms{w: w, l: last, tick: w.Timeout / 2}
 	ft.next() // it may use earlier answers
-	mayMove := w.rules.some()
-	for ft.converge() && ft.runTerm() && ft.checkQuiet(mayMove) {
-		mayMove = false
+	for mayMove := w.rules.some(); ft.converge(); mayMove = false {
+		missing := ft.missingSuspects()
+		if !ft.runTerm() || !ft.checkQuiet(mayMove, missing) {
+			return
+		}
 	}
 }
 
@@ -232,11 +234,20 @@ func (ft *finalTerms) fail(broken Invariant, format string, args ...any) {
 // checkQuiet checks that a term after convergence changed nothing, failed only for workers
 // that have ended, and that LastActual says what runs (P6, T11, T12).
 // If it may have moved something for an even spread, see toDo, and has, checkQuiet returns true:
-// the cluster is to converge again.
-func (ft *finalTerms) checkQuiet(mayMove bool) (moved bool) {
+// the cluster is to converge again. So it is if the term has made room for one of the tasks that were missing:
+// if the room did not come the first time, that is tried again after the longest pause (T9).
+func (ft *finalTerms) checkQuiet(mayMove bool, missing []string) (moved bool) {
 	w, plan := ft.w, ft.l.o.LastPlan()
 	for _, c := range plan.Changes {
-		if moved = mayMove && c.Kind.Reason == orchestrator.ReasonRebalance; !moved {
+		switch c.Kind.Reason {
+		case orchestrator.ReasonRebalance:
+			moved = mayMove
+		case orchestrator.ReasonRoom:
+			moved = mayMove && len(missing) > 0
+		default:
+			moved = mayMove && slices.Contains(missing, c.Task)
+		}
+		if !moved {
 			ft.fail(Converged, "the cluster had converged, and the next term planned %v %s from %q to %q", c.Kind, c.Task, c.From, c.To)
 		}
 	}
@@ -278,10 +289,8 @@ func (ft *finalTerms) toDo() (why string, mayStay bool) {
 	if most > least+1 && !w.rules.some() && w.maxMoves != 0 {
 		return fmt.Sprintf("open workers run from %d to %d tasks", least, most), false
 	}
-	moves, isMissing := w.maxMoves, func(p orchestrator.Pause[string, string]) bool {
-		return p.Kind == orchestrator.PauseTask && len(w.cluster.Running(p.Task)) < w.tasks[p.Task].Instances
-	}
-	if slices.ContainsFunc(ft.l.o.LastPlan().Paused, isMissing) {
+	moves := w.maxMoves
+	if len(ft.missingSuspects()) > 0 {
 		moves = 0
 	}
 	for _, d := range ft.due(moves, false) {
@@ -290,6 +299,16 @@ func (ft *finalTerms) toDo() (why string, mayStay bool) {
 		return d.String(), mayStay
 	}
 	return "", false
+}
+
+// missingSuspects returns the tasks that have failed and are missing.
+func (ft *finalTerms) missingSuspects() (tasks []string) {
+	for _, p := range ft.l.o.LastPlan().Paused {
+		if p.Kind == orchestrator.PauseTask && len(ft.w.cluster.Running(p.Task)) < ft.w.tasks[p.Task].Instances {
+			tasks = append(tasks, p.Task)
+		}
+	}
+	return tasks
 }
 
 // isCircle reports whether the moves that are due all start first, and none can be made alone: they wait for each
