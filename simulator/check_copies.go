@@ -175,6 +175,11 @@ type start struct {
 // changes they make, and which workers they have declared lost. The caller holds mu.
 func (w *world) judgeLater(r *run, copies []*run) {
 	want := max(w.wanted(r.task), r.order.view.tasks[r.task].Instances)
+	for _, other := range copies {
+		if other.order != nil && other.order.at().Compare(r.order.at()) > 0 { // r's is late, and a later term wanted more
+			want = max(want, other.order.view.tasks[r.task].Instances)
+		}
+	}
 	if len(copies) < want && !w.rules.some() {
 		return
 	}
@@ -237,7 +242,7 @@ func (w *world) judgeCopies(s *start) {
 		for _, r := range s.copies {
 			names = append(names, r.worker.name)
 		}
-		w.fail(s.leader, orchestrator.Term{Epoch: s.leader.epoch, Number: s.term}, Exclusive,
+		w.fail(s.leader, s.at(), Exclusive,
 			"%s was started on %s %v after the beginning of the run, and then ran on %v, or may have; wanted: %d",
 			s.task, s.worker, s.run.began.Sub(w.began), names, s.want)
 		return
@@ -314,7 +319,7 @@ func (w *world) judgeRules(s *start) {
 		why = fmt.Sprintf("is in zone %q, where %d copies run; the limit is %d", p.settings.Zone, n, task.MaxPerZone)
 	}
 	if why != "" {
-		w.fail(s.leader, orchestrator.Term{Epoch: s.leader.epoch, Number: s.term}, Ruled, "%s was started by %v on %s, which %s",
+		w.fail(s.leader, s.at(), Ruled, "%s was started by %v on %s, which %s",
 			s.task, s.change.Kind, s.worker, why)
 	}
 }

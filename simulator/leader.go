@@ -340,6 +340,11 @@ type order struct {
 	back   bool
 }
 
+// at returns the term that ordered the start.
+func (o *order) at() orchestrator.Term {
+	return orchestrator.Term{Epoch: o.leader.epoch, Number: o.term}
+}
+
 // isMove reports whether the start is a part of a move.
 func (o *order) isMove() bool {
 	return o != nil && o.change != nil && o.change.Kind.Op == orchestrator.Move
