@@ -19,17 +19,24 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-func TestW6_CloseWaitsUntilItsTasksHaveMoved(t *testing.T) {
-	s := newStage(t)
+// shareTasks starts a leader, and members a and b with three tasks each. It returns a.
+func (s *stage) shareTasks() *runningMember {
+	s.Helper()
 	g := s.startLeader()
 	a := s.startMember(s.connect(), "a", 5*time.Second)
 	for i := range 6 {
-		_, err := g.registry.Create(t.Context(), etcd.Item{Name: fmt.Sprint(i)})
-		require.NoError(t, err)
+		_, err := g.registry.Create(s.Context(), etcd.Item{Name: fmt.Sprint(i)})
+		require.NoError(s, err)
 	}
-	s.taskLog.wait(t, "a runs all tasks", func(l *taskLog) bool { return l.on("a") == 6 })
+	s.taskLog.wait(s.T, "a runs all tasks", func(l *taskLog) bool { return l.on("a") == 6 })
 	s.startMember(s.connect(), "b", 5*time.Second)
-	s.taskLog.wait(t, "a and b share the tasks", func(l *taskLog) bool { return l.on("a") == 3 && l.on("b") == 3 })
+	s.taskLog.wait(s.T, "a and b share the tasks", func(l *taskLog) bool { return l.on("a") == 3 && l.on("b") == 3 })
+	return a
+}
+
+func TestW6_CloseWaitsUntilItsTasksHaveMoved(t *testing.T) {
+	s := newStage(t)
+	a := s.shareTasks()
 	require.NoError(t, a.member.Close(within(t, soon)))
 	require.NoError(t, a.result())
 	s.taskLog.wait(t, "b runs all tasks", func(l *taskLog) bool { return l.on("a") == 0 && l.on("b") == 6 })
@@ -40,15 +47,7 @@ func TestW6_CloseWaitsUntilItsTasksHaveMoved(t *testing.T) {
 // The end of Run's context drains it too.
 func TestW6_RunDrainsWhenItsContextEnds(t *testing.T) {
 	s := newStage(t)
-	g := s.startLeader()
-	a := s.startMember(s.connect(), "a", 5*time.Second)
-	for i := range 6 {
-		_, err := g.registry.Create(t.Context(), etcd.Item{Name: fmt.Sprint(i)})
-		require.NoError(t, err)
-	}
-	s.taskLog.wait(t, "a runs all tasks", func(l *taskLog) bool { return l.on("a") == 6 })
-	s.startMember(s.connect(), "b", 5*time.Second)
-	s.taskLog.wait(t, "a and b share the tasks", func(l *taskLog) bool { return l.on("a") == 3 && l.on("b") == 3 })
+	a := s.shareTasks()
 	a.cancel(errOver)
 	require.Equal(t, errOver, a.result(), "nothing was stopped that had not moved")
 	s.taskLog.wait(t, "b runs all tasks", func(l *taskLog) bool { return l.on("a") == 0 && l.on("b") == 6 })
