@@ -377,17 +377,17 @@ type acts struct {
 	// late is since when the worker has not had all that follows from the orders (A11);
 	// zero: it has it. A start that waits for code of the user was not begun.
 	late time.Time
-	// turn counts the changes of applied, what the orders of a life have reached.
-	turn, applied, life uint64
+	// fence is the life, and how often applied, what its orders have reached, has changed.
+	fence   orchestrator.Term
+	applied uint64
 
 	mu     sync.Mutex       // guards the fields below
 	flying map[start]bool   // adds under way
 	failed map[start]string // adds that the worker has refused, with why
 }
 
-// do hands to the worker what follows from the orders. The fence is the life, and the turn in
-// it. do returns soon: it waits a few milliseconds for stops, so that one report tells of
-// them all.
+// do hands to the worker what follows from the orders. It returns soon: it waits a few milliseconds
+// for stops, so that one report tells of them all.
 func (a *acts) do(d *duties, life, id uint64, live bool, epoch uint64) {
 	have := a.have()
 	a.mu.Lock()
@@ -400,13 +400,11 @@ func (a *acts) do(d *duties, life, id uint64, live bool, epoch uint64) {
 		a.flying[s] = true
 	}
 	a.mu.Unlock()
-	if a.life != life || a.applied != d.applied {
-		a.life, a.applied = life, d.applied
-		a.turn++
+	if a.fence.Epoch != life || a.applied != d.applied {
+		a.fence, a.applied = orchestrator.Term{Epoch: life, Number: a.fence.Number + 1}, d.applied
 	}
-	term := orchestrator.Term{Epoch: life, Number: a.turn}
-	a.r.worker.Fence(term)
-	ctx := worker.ContextWithIncarnation(orchestrator.ContextWithTerm(context.Background(), term), id)
+	a.r.worker.Fence(a.fence)
+	ctx := worker.ContextWithIncarnation(orchestrator.ContextWithTerm(context.Background(), a.fence), id)
 	for _, s := range update {
 		_ = a.r.worker.Update(ctx, s.task, s.grant()) // if it fails, it is still to be done with the next turn
 	}
