@@ -87,7 +87,7 @@ var mayImport = map[string]string{
 	"simulator/model":     "std",
 
 	// Programs.
-	"cmd/orchctl":             "std . dashboard dashboard/api history",
+	"cmd/orchctl":             "std . dashboard dashboard/api history internal/backoff",
 	"examples/allocator":      "std . worker stats dashboard etcd etcd/embed examples/allocator/api go.etcd.io/etcd github.com/prometheus golang.org/x",
 	"examples/allocator/api":  "std . golang.org/x/sync",
 	"examples/dashboard":      "std . communicator/memory dashboard examples/internal/stage",

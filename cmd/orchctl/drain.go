@@ -19,6 +19,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
+	"github.com/f8949c05/orchestrator/internal/backoff"
 )
 
 func drain(f *flag.FlagSet) action {
@@ -189,7 +190,7 @@ func (d *draining) wait(ctx context.Context) error {
 		switch {
 		case len(left) == 0:
 			return nil
-		case pause(ctx, askEvery):
+		case backoff.Sleep(ctx, askEvery):
 		case errors.Is(context.Cause(ctx), errLate):
 			for i := range d.workers {
 				if w := &d.workers[i]; !w.Empty {

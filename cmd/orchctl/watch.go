@@ -14,6 +14,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
+	"github.com/f8949c05/orchestrator/internal/backoff"
 )
 
 // askEvery is the interval at which commands ask again.
@@ -30,7 +31,7 @@ func watch(*flag.FlagSet) action {
 			case err != nil:
 				return err
 			}
-			pause(ctx, askEvery)
+			backoff.Sleep(ctx, askEvery)
 		}
 	}
 }
@@ -125,20 +126,8 @@ func (s *session) ask(ctx context.Context, first bool, get func() (*reply, error
 func (s *session) patiently(ctx context.Context, ask func() error) error {
 	for end := time.Now().Add(s.timeout); ; {
 		err := ask()
-		if !errors.Is(err, errBusy) || time.Until(end) < askEvery || !pause(ctx, askEvery) {
+		if !errors.Is(err, errBusy) || time.Until(end) < askEvery || !backoff.Sleep(ctx, askEvery) {
 			return err
 		}
-	}
-}
-
-// pause waits, and reports false if ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
