@@ -105,7 +105,7 @@ func (o *overview) cut() {
 
 // newTemplates parses the templates, and returns one for each page.
 func newTemplates(w words) (map[string]*template.Template, error) {
-	shared, err := template.New("").Funcs(pageFuncs(w)).ParseFS(web, "web/layout.html", "web/parts.html", "web/cause.txt")
+	shared, err := template.New("").Funcs(pageFuncs(w)).ParseFS(web, "web/layout.html", "web/parts.html")
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ import (
 func pageFuncs(w words) template.FuncMap {
 	return template.FuncMap{
 		"ago": agoOf, "because": w.reasonOf, "changes": changesOf, "clock": utc, "condition": conditionOf, "count": grouped, "decimal": decimal,
-		"fell": fell, "held": api.HeldText,
+		"fell": fell, "happened": w.happened, "held": api.HeldText,
 		"isLink": isLink, "item": itemOf, "linked": linked, "list": listOf, "merge": mergeQuery, "minus": minus, "name": nameOf,
 		"names": namesOf, "percent": percent, "placed": isPlaced, "placement": placementOf, "plural": plural, "urgency": urgency, "stamp": stamp, "states": statesOf,
 		"refused": refused, "remarks": w.remarksOf, "remarksBesides": w.remarksBesides, "repeats": repeats, "rules": w.rulesOf, "sum": sum, "tries": w.triesOf, "text": textOf, "took": took, "unlimited": unlimited, "waits": w.waits,

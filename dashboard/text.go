@@ -54,7 +54,7 @@ func (h *Handler) newTexts() (*textTemplate, error) {
 			return agoOf(t, now).Ago
 		},
 	})
-	return template.New("").Funcs(funcs).ParseFS(web, "web/text.txt", "web/cause.txt")
+	return template.New("").Funcs(funcs).ParseFS(web, "web/text.txt")
 }
 
 // endedAt returns when the term of an answer ended.
