@@ -275,8 +275,8 @@ func (s *start) runsOn(name string) bool {
 }
 
 // unaware reports whether a start was ordered by a deposed leader that did not know that it
-// was deposed, in place of a copy on a worker that has left since. A later leader may have
-// emptied that worker.
+// was deposed, in place of a copy on a worker that has left since or was declared lost. A later leader may
+// have emptied that worker.
 func (s *start) unaware(o *order) bool {
 	if o == nil || o.leader.deposed.IsZero() || !o.leader.departed.After(o.leader.deposed) {
 		return false

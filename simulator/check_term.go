@@ -212,7 +212,7 @@ func (r *review) checkLost() {
 			r.fail(LossAccurate, "%s answered %v ago and is lost; the grace period is %v, and %d of %d workers are silent",
 				state.Name, r.listed.Sub(known.since), w.Grace, silent, members)
 		}
-		known.lost = true
+		known.lost, l.departed = true, r.listed
 		w.forget(state.Name, "", UnfencedLost)
 	}
 }

@@ -38,7 +38,7 @@ type leader struct {
 
 	sessions map[string]int // the membership of each worker that it knows
 	view     view           // what it expects now
-	departed time.Time      // when it last learned that a worker had left
+	departed time.Time      // when it last learned that a worker had left, or declared one lost
 
 	isPlanning bool        // a Plan is under way
 	predicted  *prediction // what the next term should do
