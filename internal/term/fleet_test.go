@@ -183,6 +183,24 @@ func TestSnapshot_SupposesTheNextTerm(t *testing.T) {
 	}
 }
 
+// T9: a what-if plan knows which tasks have run, because a quarantined worker is tried with one of
+// those first. A task that nobody expects may come back.
+func TestSnapshot_KnowsWhichTasksHaveRun(t *testing.T) {
+	w := newWorld(2, 2)
+	w.runs[0][0] = true
+	w.next()
+	delete(w.runs[0], 0)
+	w.tasks.Instances[0] = 0
+	w.breakers.learn(w.now, []startResult{refused(1, 2)}, nil)
+	w.runs[0][1] = true // it starts elsewhere, which counts against the worker that runs nothing
+	w.breakers.learn(w.now, []startResult{started(1, 1)}, nil)
+	require.True(t, w.Quarantined(w.Workers[1]))
+	w.next()
+	last := w.Decide(&w.tasks, w.now)
+	f := w.Snapshot(&last, &w.tasks, w.now).Suppose(w.cfg, []Member{{Serial: 1}, {Serial: 2}}, w.now.Time)
+	require.NotZero(t, f.flags[0]&taskSeen)
+}
+
 // T9: when a suspect's own pause is over, it pauses only on the worker where it failed last.
 func TestDecide_ASuspectPausesOnOneWorker(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -103,7 +103,8 @@ func (f *Fleet) Quarantined(w *Worker) bool {
 }
 
 // Snapshot returns the fleet as a term leaves it, which ran at now. d is the decision for
-// the tasks t. It takes O(workers + failures), and a pass over all tasks if starts failed.
+// the tasks t. It takes O(workers + failures), and a pass over all tasks if starts failed or a worker
+// is quarantined.
 func (f *Fleet) Snapshot(d *Decision, t *Tasks, now Moment) *Snapshot {
 	s := &Snapshot{
 		Workers: make([]Record, len(f.Workers)), runs: f.shareRuns(), tasks: len(f.flags),
@@ -133,7 +134,7 @@ func (f *Fleet) Snapshot(d *Decision, t *Tasks, now Moment) *Snapshot {
 			}
 		}
 	}
-	if f.breakers.failedIn(now.Term) > 0 { // see findUnproven
+	if f.breakers.failedIn(now.Term) > 0 || len(f.breakers.workers) > 0 { // see findUnproven and tryWorkers
 		d.Mark(func(task int32) {
 			if f.flags[task]&taskSeen != 0 {
 				s.ran = append(s.ran, task)
