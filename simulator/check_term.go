@@ -57,8 +57,8 @@ func (l *leader) checkTerm(stats orchestrator.TermStats) {
 	}
 	r.transcribe()
 	r.check()
-	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool { // an answer at the instant at which the listing ends may be late
-		return !c.returned.IsZero() && (c.op != orchestrator.OpList || r.knows(c) && c.returned.Before(r.listed))
+	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool { // an answer at the instant at which the term begins or the listing ends may be late
+		return !c.returned.IsZero() && (c.op != orchestrator.OpList || r.knows(c) && c.returned.Before(r.listed) && !c.returned.Equal(r.began))
 	})
 	l.reviewed, l.wasWhole = stats.Term.Number, r.whole
 	if w.report.Terms++; w.report.Terms == w.Terms {
