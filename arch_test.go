@@ -84,6 +84,7 @@ var mayImport = map[string]string{
 	"replica/backendtest": "std . replica", // linked into the tests of users: no test library
 	"replica/postgres":    "std replica internal/ascii github.com/jackc/pgx",
 	"replica/etcd":        "std . replica internal/ascii go.etcd.io/etcd google.golang.org/grpc",
+	"replica/etcd/embed":  "std go.etcd.io go.uber.org/zap google.golang.org/grpc",
 	"simulator/model":     "std",
 
 	// Programs.
@@ -127,13 +128,13 @@ var mayImport = map[string]string{
 // of all other packages may not import it. etcd/... is etcd and everything below it.
 var mayLink = map[string]string{
 	// Prometheus makes a binary four times as large. The etcd server links it.
-	"github.com/prometheus": "stats replica/admin etcd/embed examples/...",
-	"go.etcd.io/bbolt":      "communicator/grpc/boltfile etcd/embed examples/...",
-	"go.etcd.io/etcd":       "etcd/... replica/etcd examples/...",
+	"github.com/prometheus": "stats replica/admin etcd/embed replica/etcd/embed examples/...",
+	"go.etcd.io/bbolt":      "communicator/grpc/boltfile etcd/embed replica/etcd/embed examples/...",
+	"go.etcd.io/etcd":       "etcd/... replica/etcd/... examples/...",
 	// Some sixty modules.
-	"go.etcd.io/etcd/server": "etcd/embed examples/...",
+	"go.etcd.io/etcd/server": "etcd/embed replica/etcd/embed examples/...",
 	// The transports do not know each other.
-	"etcd":                 "etcd/... replica/etcd examples/...", // replica/etcd in tests
+	"etcd":                 "etcd/... replica/etcd/... examples/...", // replica/etcd in tests
 	"communicator/grpc":    "communicator/grpc/... examples/...",
 	"github.com/jackc/pgx": "replica/postgres/... examples/...",
 	"github.com/chromedp":  "examples/browsertest",

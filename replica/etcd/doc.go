@@ -6,8 +6,7 @@
 //	err = replica.Run(ctx, etcd.New(client, "/pollers/"), replica.Names("acme", "initech"), poll)
 //
 // [Registry] keeps tasks with content that users change, as a Source. The package has only a client.
-// The server of another package, etcd/embed of this library, runs in the process for tests and
-// examples.
+// Package embed below it runs a server in the process, for tests and examples.
 //
 // # In etcd
 //

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/f8949c05/orchestrator/replica/etcd/embed"
 	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/replica"
 	"github.com/f8949c05/orchestrator/replica/etcd"
