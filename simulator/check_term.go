@@ -78,6 +78,7 @@ func (r *review) check() {
 		r.checkMoves()
 		r.checkPredicted()
 	}
+	r.l.listings = append(r.l.listings, r.listed)
 	for _, s := range r.w.pending {
 		if s.leader == r.l && s.term == r.stats.Term.Number {
 			r.w.judgeRules(s)
@@ -279,6 +280,7 @@ func (r *review) checkMoves() {
 type prediction struct {
 	plan    orchestrator.Plan[string, string]
 	pauses  bool                // something paused in the last term
+	at      time.Time           // when it was made
 	view    time.Time           // when the latest change arrived
 	answers map[string][]string // by worker: the answer that the leader would know already
 }
@@ -294,7 +296,7 @@ func (l *leader) predict() {
 	before, began := l.o.LastPlan().Stats.Term, time.Now()
 	w.mu.Lock()
 	l.isPlanning = true
-	f := &prediction{view: l.view.at, pauses: len(l.o.LastPlan().Paused) > 0, answers: make(map[string][]string)}
+	f := &prediction{at: began, view: l.view.at, pauses: len(l.o.LastPlan().Paused) > 0, answers: make(map[string][]string)}
 	for _, state := range l.o.LastActual() {
 		if known := l.contacts[state.Name]; state.State == orchestrator.Answering && known != nil && known.session == l.sessions[state.Name] {
 			f.answers[state.Name] = state.Tasks
@@ -335,6 +337,12 @@ func (r *review) checkPredicted() {
 	}
 	if f.pauses && r.listed.After(r.l.elected.Add(r.w.maxPause)) || r.w.rules.some() {
 		return // a pause may have ended, or evictions may have been held long enough
+	}
+	if f.pauses && slices.ContainsFunc(r.l.listings, func(listed time.Time) bool {
+		free := listed.Add(r.w.Timeout * 3 / 2)
+		return free.After(f.at) && !free.After(r.listed)
+	}) {
+		return // a worker on which a task hung may be free for the next one
 	}
 	r.w.report.PlansCompared++
 	did, predicted := r.plan.Changes, f.plan.Changes

@@ -40,6 +40,7 @@ type leader struct {
 	view     view           // what it expects now
 	departed time.Time      // when it last learned that a worker had left, or declared one lost
 
+	listings   []time.Time // when its terms had listed
 	isPlanning bool        // a Plan is under way
 	predicted  *prediction // what the next term should do
 
