@@ -9,4 +9,5 @@ func (t *Table) RollBackServer(id uint64) {
 	k := t.known[id]
 	k.Revision += 1 << 30
 	t.known[id] = k
+	t.newest.Revision = k.Revision
 }

@@ -116,6 +116,11 @@ func TestB7_Losses(t *testing.T) {
 		l.a.table.RollBackServer(1)
 		l.requireAnother(t, l.a)
 	})
+	t.Run("server rolled back before a member returns with another ID", func(t *testing.T) {
+		l := newLoss(t, s)
+		l.a.table.RollBackServer(1)
+		require.NotEqual(t, l.before.Server, newMember(l.a.table, 3).sync(t, nil).Server)
+	})
 }
 
 func TestB7_Promotion(t *testing.T) {

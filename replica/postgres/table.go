@@ -29,6 +29,7 @@ type Table struct {
 	mu     sync.Mutex       // guards the fields below
 	schema string           // quoted; "": not known yet
 	known  map[uint64]known // by ID
+	newest known            // the last Server, and its latest revision
 }
 
 // known is what a Table was answered for an ID: what the server must still have.
@@ -68,6 +69,9 @@ const syncs = "call %s.replica_sync_1($1, $2, $3, null)"
 func (t *Table) Sync(ctx context.Context, u replica.Update) (v replica.View, err error) {
 	t.mu.Lock()
 	was := t.known[u.Self]
+	if was.Server == "" || was.Server == t.newest.Server { // what an earlier ID was shown counts too
+		was.Server, was.Revision = t.newest.Server, t.newest.Revision
+	}
 	t.mu.Unlock()
 	now := known{Heartbeat: u.Member.Heartbeat, member: u.Member}
 	now.member.Heartbeat, now.member.Epoch = 0, 0
@@ -176,6 +180,9 @@ func (t *Table) remember(a *answer, id uint64, synced *known) error {
 		was.Heartbeat, was.member = beat, synced.member
 	}
 	t.known[id] = was
+	if was.Server != t.newest.Server || was.Revision > t.newest.Revision {
+		t.newest = known{Server: was.Server, Revision: was.Revision}
+	}
 	return nil
 }
 
