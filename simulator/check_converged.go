@@ -235,14 +235,15 @@ func (ft *finalTerms) fail(broken Invariant, format string, args ...any) {
 // that have ended, and that LastActual says what runs (P6, T11, T12).
 // If it may have moved something for an even spread, see toDo, and has, checkQuiet returns true:
 // the cluster is to converge again. So it is if the term has made room for one of the tasks that were missing:
-// if the room did not come the first time, that is tried again after the longest pause (T9).
+// if the room did not come the first time, that is tried again after the longest pause (T9). A term that looks
+// for such room uses no worker for a task that it has rejected, so another one may find a better zone.
 func (ft *finalTerms) checkQuiet(mayMove bool, missing []string) (moved bool) {
 	w, plan := ft.w, ft.l.o.LastPlan()
 	for _, c := range plan.Changes {
 		switch c.Kind.Reason {
 		case orchestrator.ReasonRebalance:
 			moved = mayMove
-		case orchestrator.ReasonRoom:
+		case orchestrator.ReasonRoom, orchestrator.ReasonZone:
 			moved = mayMove && len(missing) > 0
 		default:
 			moved = mayMove && slices.Contains(missing, c.Task)
