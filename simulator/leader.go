@@ -388,7 +388,8 @@ func (r *review) hear() {
 	for _, c := range l.calls {
 		if known := l.contacts[c.worker]; c.op == orchestrator.OpList && c.err == nil && r.knows(c) &&
 			known != nil && known.session == c.session && !c.sent.Before(known.asked) {
-			*known = contact{c.session, c.returned, c.sent, c.tasks, now, c.term.Number == now, false}
+			again := c.sent.Equal(known.asked) // it is not back from a loss
+			*known = contact{c.session, c.returned, c.sent, c.tasks, now, c.term.Number == now, known.lost && again}
 		}
 	}
 }
