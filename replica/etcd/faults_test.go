@@ -19,10 +19,10 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/replica/etcd/embed"
 	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/replica"
 	"github.com/f8949c05/orchestrator/replica/etcd"
+	"github.com/f8949c05/orchestrator/replica/etcd/embed"
 )
 
 // A call while etcd is away ends with its context and says why. Afterwards everything goes on.

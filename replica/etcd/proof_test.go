@@ -22,9 +22,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/f8949c05/orchestrator/replica/etcd/embed"
 	"github.com/f8949c05/orchestrator/replica"
 	"github.com/f8949c05/orchestrator/replica/etcd"
+	"github.com/f8949c05/orchestrator/replica/etcd/embed"
 )
 
 var rounds = flag.Int("proof.rounds", 1, "how often each fault happens")

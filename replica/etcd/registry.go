@@ -9,7 +9,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -229,17 +231,19 @@ func (r *Registry) List(ctx context.Context, after string, limit int) ([]Item, e
 }
 
 // Watch calls tell with all tasks, and again whenever some have changed, until ctx ends. It is a
-// [replica.Source]. After a compaction it reads everything anew. It returns the error of tell, or of etcd.
+// [replica.Source]. After a compaction, and if etcd was set up anew or restored, it reads everything
+// anew. It returns the error of tell, or of etcd.
 func (r *Registry) Watch(ctx context.Context, tell func([]replica.Task) error) error {
 	for ctx.Err() == nil {
-		if err := r.watch(ctx, tell); err != nil && !errors.Is(err, rpctypes.ErrCompacted) && ctx.Err() == nil {
+		err := r.watch(ctx, tell)
+		if err != nil && !errors.Is(err, rpctypes.ErrCompacted) && !errors.Is(err, errAgain) && ctx.Err() == nil {
 			return fmt.Errorf("watch tasks: %w", r.t.explain(ctx, err))
 		}
 	}
 	return nil
 }
 
-// watch is Watch until the watch is compacted.
+// watch is Watch until everything must be read anew.
 func (r *Registry) watch(ctx context.Context, tell func([]replica.Task) error) error {
 	if r.t.err != nil {
 		return r.t.err
@@ -254,29 +258,54 @@ func (r *Registry) watch(ctx context.Context, tell func([]replica.Task) error) e
 	for _, kv := range resp.Kvs {
 		all[string(kv.Key)] = r.task(kv)
 	}
-	changes := r.t.client.Watch(ctx, r.key(registered, ""), clientv3.WithPrefix(), clientv3.WithRev(resp.Header.Revision+1))
+	last := resp.Header
+	changes := r.t.client.Watch(ctx, r.key(registered, ""), clientv3.WithPrefix(), clientv3.WithRev(last.Revision+1))
 	for {
 		if err := tell(slices.Collect(maps.Values(all))); err != nil {
 			return err
 		}
-		resp, open := <-changes
-		for more := true; more && open && resp.Err() == nil; {
-			for _, e := range resp.Events {
-				if all[string(e.Kv.Key)] = r.task(e.Kv); e.Type == mvccpb.DELETE {
-					delete(all, string(e.Kv.Key))
-				}
-			}
-			select {
-			case resp, open = <-changes: // many changes are told at once
-			default:
-				more = false
-			}
-		}
-		if err := resp.Err(); err != nil {
+		var events []*clientv3.Event
+		if events, last, err = r.next(ctx, changes, last); err != nil {
 			return err
 		}
-		if !open {
-			return errClosed
+		for _, e := range events {
+			if all[string(e.Kv.Key)] = r.task(e.Kv); e.Type == mvccpb.DELETE {
+				delete(all, string(e.Kv.Key))
+			}
+		}
+	}
+}
+
+// quiet is how long a watch may be silent before etcd is asked for its revision.
+const quiet = 5 * time.Second
+
+// next returns the next events of a watch, all that have come, and the header of the last response. A
+// watch that the client resumes on another etcd, or on one that was set back, misses changes, and at
+// lower revisions it is silent. So next returns errAgain if etcd answers as another cluster, or with a
+// lower revision than before.
+func (r *Registry) next(ctx context.Context, changes clientv3.WatchChan, last *etcdserverpb.ResponseHeader) (events []*clientv3.Event, header *etcdserverpb.ResponseHeader, err error) {
+	for {
+		select {
+		case resp, open := <-changes:
+			if !open {
+				return nil, nil, errClosed
+			}
+			if err := resp.Err(); err != nil {
+				return nil, nil, err
+			}
+			header, events = resp.Header, append(events, resp.Events...)
+		case <-time.After(quiet):
+			resp, err := r.t.client.Get(ctx, r.key(registered, ""))
+			if err != nil {
+				continue // the watch goes on, or says why it does not
+			}
+			header = resp.Header
+		}
+		if header.ClusterId != last.ClusterId || len(events) == 0 && header.Revision < last.Revision {
+			return nil, nil, errAgain
+		}
+		if last = header; len(events) > 0 && len(changes) == 0 {
+			return events, last, nil
 		}
 	}
 }

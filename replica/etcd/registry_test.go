@@ -12,11 +12,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/replica/etcd/embed"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/replica"
 	"github.com/f8949c05/orchestrator/replica/etcd"
+	"github.com/f8949c05/orchestrator/replica/etcd/embed"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -85,6 +87,24 @@ func TestE3_Registry(t *testing.T) {
 	all, err := r.List(ctx, "", 10)
 	require.NoError(t, err)
 	require.Empty(t, all)
+}
+
+func TestE3_SurvivesARestart(t *testing.T) {
+	s := newRestarting(t, embed.Config{Dir: t.TempDir() + "/data"})
+	prefix := unique()
+	r := etcd.NewRegistry(clientOf(t, s.server), prefix)
+	_, err := r.Put(t.Context(), newItem("a", "\x00\xff\n"))
+	require.NoError(t, err)
+	before, err := r.Get(t.Context(), "a")
+	require.NoError(t, err)
+	s.stop()
+	s.start()
+	r = etcd.NewRegistry(clientOf(t, s.server), prefix)
+	after, err := r.Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+	_, err = r.CompareAndPut(t.Context(), after)
+	require.NoError(t, err)
 }
 
 func TestBadInput_Registry(t *testing.T) {
@@ -239,6 +259,67 @@ func TestE6_WatchCompacted(t *testing.T) {
 		return nil
 	})
 	require.ErrorContains(t, err, "all three")
+}
+
+// A watch that is cut, and behind a compaction when it is resumed, loses nothing.
+func TestE6_WatchCutAndCompacted(t *testing.T) {
+	t.Parallel() // it mostly waits
+	s := startServer(t, embed.Config{})
+	p, err := netfault.New(strings.TrimPrefix(s.Endpoint(), "http://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	client, prefix := clientOf(t, s), unique()
+	near := etcd.NewRegistry(client, prefix)
+	tells := told(t, etcd.NewRegistry(dial(t, clientv3.Config{
+		Endpoints: []string{"http://" + p.Addr()}, Logger: zap.NewNop(), DialKeepAliveTime: 200 * time.Millisecond, DialKeepAliveTimeout: 200 * time.Millisecond,
+	}), prefix))
+	require.Empty(t, <-tells)
+	for i := range 9 {
+		[]func(){p.Reset, p.Refuse, func() { p.Cut(netfault.Down) }}[i%3]()
+		_, err := near.Put(t.Context(), newItem("changes", fmt.Sprint(i)), newItem(fmt.Sprint("comes", i), ""))
+		require.NoError(t, err)
+		_, err = near.Delete(t.Context(), fmt.Sprint("comes", i-1))
+		require.NoError(t, err)
+		if i%2 == 0 {
+			resp, err := client.Get(t.Context(), prefix)
+			require.NoError(t, err)
+			_, err = client.Compact(t.Context(), resp.Header.Revision)
+			require.NoError(t, err)
+		}
+		p.Heal()
+		want, err := near.List(t.Context(), "", 10)
+		require.NoError(t, err)
+		for got := range tells {
+			if len(got) == 2 && got["changes"].Input == want[0].Input && got[want[1].Name].Name != "" {
+				break
+			}
+		}
+	}
+}
+
+// An etcd that was set up anew, or restored, behind the same address has lower revisions, at which
+// a watch that is resumed stays silent.
+func TestE6_AnotherCluster(t *testing.T) {
+	t.Parallel() // it mostly waits
+	r := newRestarting(t, embed.Config{})
+	client := clientOf(t, r.server)
+	registry := etcd.NewRegistry(client, "/p/")
+	for i := range 20 {
+		_, err := registry.Put(t.Context(), newItem(fmt.Sprint("t", i), ""))
+		require.NoError(t, err)
+	}
+	tells := told(t, registry)
+	require.Len(t, <-tells, 20)
+	r.stop()
+	r.start()
+	_, err := etcd.NewRegistry(clientOf(t, r.server), "/p/").Put(t.Context(), newItem("restored", ""))
+	require.NoError(t, err)
+	for got := range tells {
+		if len(got) == 1 {
+			require.Contains(t, got, "restored")
+			return
+		}
+	}
 }
 
 // A user changes a content, and the task that runs reads it again.

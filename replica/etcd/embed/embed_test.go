@@ -14,8 +14,8 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
-	"github.com/f8949c05/orchestrator/replica/etcd/embed"
 	"github.com/f8949c05/orchestrator/internal/proctest"
+	"github.com/f8949c05/orchestrator/replica/etcd/embed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
