@@ -2,11 +2,14 @@ package replica_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/replica"
 	"github.com/f8949c05/orchestrator/replica/memory"
 )
@@ -58,4 +61,44 @@ func Example() {
 	// second has left: <nil>
 	// first: 4 second: 0
 	// first has left: <nil>
+}
+
+// transport is a Communicator of your own. It would call the workers over your network.
+type transport struct{ running map[string][]string }
+
+func (t *transport) List(_ context.Context, worker string) ([]string, error) {
+	return t.running[worker], nil
+}
+
+func (t *transport) Add(_ context.Context, worker, task string) error {
+	fmt.Println(worker, "runs", task)
+	t.running[worker] = append(t.running[worker], task)
+	return nil
+}
+
+func (t *transport) Remove(_ context.Context, worker, task string) error {
+	t.running[worker] = slices.DeleteFunc(slices.Clone(t.running[worker]), func(other string) bool { return other == task })
+	return nil
+}
+
+// One of several processes leads, with an orchestrator of its own. Its epoch is that of the
+// election, so that workers refuse the calls of a leader that was deposed.
+func ExampleLead() {
+	table := memory.New() // in production that of PostgreSQL or etcd
+	lead := func(ctx context.Context, epoch uint64) error {
+		o, err := orchestrator.New(&transport{make(map[string][]string)}, orchestrator.WithEpoch(epoch))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(o.AddWorker("w1"), o.AddTask("a"), o.AddTask("b")); err != nil {
+			return err
+		}
+		return o.NextTerm(ctx) // a program would call o.Run(ctx, time.Second)
+	}
+	err := replica.Lead(context.Background(), table, lead, replica.WithLogger(slog.New(slog.DiscardHandler)))
+	fmt.Println("ended:", err)
+	// Unordered output:
+	// w1 runs a
+	// w1 runs b
+	// ended: <nil>
 }

@@ -15,7 +15,7 @@ import (
 // leadership is one period of leading: an orchestrator over the table.
 type leadership struct {
 	c      *communicator
-	o      *orchestrator.Orchestrator[WorkerID, string]
+	o      *orchestrator.Orchestrator[WorkerID, string] // nil in Lead
 	list   list
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when err is valid
@@ -36,26 +36,36 @@ func (l *loop) beginLeading(ctx context.Context) error {
 	lead := &leadership{done: make(chan struct{}), c: &communicator{
 		d: newDispatch(&v, l.r.traits.Piecewise, now), wake: l.r.wake, timeout: l.e.self.Lease / 3,
 	}}
-	lead.o, err = orchestrator.New(lead.c, slices.Concat(l.r.s.orchestrator, []orchestrator.Option{orchestrator.WithEpoch(v.Epoch)})...)
+	if !l.r.s.lead {
+		lead.o, err = orchestrator.New(lead.c, slices.Concat(l.r.s.orchestrator, []orchestrator.Option{orchestrator.WithEpoch(v.Epoch)})...)
+	}
 	if err != nil {
 		return fmt.Errorf("lead epoch %d: %w", v.Epoch, err)
 	}
 	l.stopFollowing()
 	l.reread, l.since = now, v.Revision
 	l.e.leads, l.e.led, l.e.vacant = true, v.Epoch, time.Time{}
+	l.r.led.Store(v.Epoch)
 	leading, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // stopLeading ends it, with ErrDeposed
 	lead.cancel, l.lead = stop, lead
-	l.r.showTerms(leading, lead.o)
 	l.counters.Elections++
+	l.r.log.Info("leads", "epoch", v.Epoch, "members", len(v.Members), "tasks", len(v.Tasks))
+	if l.updateLeadership(now); lead.o != nil {
+		l.runTerms(leading, lead)
+	}
+	return nil
+}
+
+// runTerms starts the orchestrator of a leadership, once the former one has ended.
+func (l *loop) runTerms(leading context.Context, lead *leadership) {
+	l.r.showTerms(leading, lead.o)
 	l.r.parts.Go(func() { // the loop may wait for the backend
 		select {
 		case <-l.r.worker.LeaseLost():
-			stop(orchestrator.ErrDeposed)
+			lead.cancel(orchestrator.ErrDeposed)
 		case <-leading.Done():
 		}
 	})
-	l.r.log.Info("leads", "epoch", v.Epoch, "members", len(v.Members), "tasks", len(v.Tasks))
-	l.updateLeadership(now)
 	former := l.former
 	l.r.parts.Go(func() {
 		<-former
@@ -64,11 +74,10 @@ func (l *loop) beginLeading(ctx context.Context) error {
 		if ended != nil {
 			ended()
 		}
-		stop(lead.err)
+		lead.cancel(lead.err)
 		close(lead.done)
 		l.r.wake()
 	})
-	return nil
 }
 
 // stopLeading ends the leadership, if there is one.
@@ -81,6 +90,10 @@ func (l *loop) stopLeading(reason string) {
 	l.former, l.lead, l.e.leads, l.e.campaigned, l.since = l.lead.done, nil, false, time.Now(), ""
 	l.r.fleet.answer(&l.r.fleet.who, false)
 	l.r.hideTerms()
+	if l.r.s.lead && !l.e.self.Draining { // a lost leadership ends the life, so lead has to return in time
+		l.called = fmt.Errorf("%w: %s", orchestrator.ErrDeposed, reason)
+		l.r.worker.EndLease(orchestrator.ErrDeposed)
+	}
 }
 
 // checkLeadership ends a leadership that has ended.
@@ -158,6 +171,10 @@ func (l *loop) updateWorkers(c *communicator, o *orchestrator.Orchestrator[Worke
 // updateLeadership passes members and tasks on to the orchestrator.
 func (l *loop) updateLeadership(now time.Time) {
 	lead := l.lead
+	if lead.o == nil {
+		l.orderLead()
+		return
+	}
 	if err := l.updateWorkers(lead.c, lead.o); err != nil {
 		lead.cancel(err)
 	}

@@ -26,7 +26,7 @@ func (l *loop) closeTasks(ctx context.Context) {
 	if !l.e.self.Draining || l.leave.closed != nil {
 		return
 	}
-	n, alone := len(l.r.worker.Status()), !l.e.synced || l.e.isAlone()
+	n, alone := len(l.r.worker.Status()), !l.e.synced || l.r.s.lead || l.e.isAlone()
 	if n > 0 && !alone && !l.leave.expired {
 		return
 	}
@@ -102,7 +102,7 @@ func (l *loop) end(ctx context.Context, err error) error {
 	}
 	l.remove(ctx)
 	l.r.log.Info("has left", "stopped", l.leave.tasks)
-	if l.leave.tasks > 0 {
+	if l.leave.tasks > 0 && !l.r.s.lead {
 		return fmt.Errorf("%w: %d tasks were stopped", ErrUndrained, l.leave.tasks)
 	}
 	return nil

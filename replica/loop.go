@@ -354,13 +354,14 @@ func (l *loop) rejoin(ctx context.Context) error {
 	if l.leave.closed != nil {
 		return nil
 	}
+	why := cmp.Or(l.called, errPaused)
 	l.stopLeading("the lease is lost")
 	l.stopFollowing()
 	if l.e.self.Draining {
 		l.leave.tasks += len(l.d.accepted) // they have not moved
 	}
 	if l.e.synced {
-		l.r.log.Warn("lease lost, all tasks stop and the replica joins again", "err", cmp.Or(l.called, errPaused))
+		l.r.log.Warn("lease lost, all tasks stop and the replica joins again", "err", why)
 	}
 	if err := l.r.worker.Rejoin(ctx); err != nil {
 		return fmt.Errorf("rejoin: %w", err)

@@ -13,7 +13,7 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// Option configures a [Replica]; see [New].
+// Option configures a [Replica]; see [New]. Those without tasks are for [Lead], too.
 type Option func(*settings)
 
 type settings struct {
@@ -25,6 +25,8 @@ type settings struct {
 	lastResort            func(tasks []string)
 	exits                 []any // for the log: the code with which lastResort ends the process
 	leading               func(*orchestrator.Orchestrator[WorkerID, string]) (stop func())
+	ofTasks               []string // the options that were given and that Lead does not have
+	lead                  bool     // for Lead
 	problems              []error
 }
 
@@ -65,6 +67,14 @@ func newSettings(opts []Option, traits Traits) *settings {
 	s.worker = slices.Concat([]worker.Option{worker.WithLogger(s.log)}, s.worker,
 		[]worker.Option{worker.WithLease(s.self.Lease, s.stop), worker.WithLastResort(s.lastResort)})
 	return s
+}
+
+// ofTasks returns an option that Lead does not have.
+func ofTasks(name string, set Option) Option {
+	return func(s *settings) {
+		s.ofTasks = append(s.ofTasks, name)
+		set(s)
+	}
 }
 
 // check records the options that are out of range, and those for others that the replica
@@ -135,11 +145,15 @@ func WithLease(lease, stop time.Duration) Option {
 // WithDrain sets how long a replica that leaves waits until its tasks have moved, also for
 // tasks that have no place elsewhere, such as those that run on every replica. The default is
 // 20 s. 0 stops them at once. It must not be negative.
-func WithDrain(d time.Duration) Option { return func(s *settings) { s.drain = d } }
+func WithDrain(d time.Duration) Option {
+	return ofTasks("WithDrain", func(s *settings) { s.drain = d })
+}
 
 // WithInterval sets the time between the terms of a leader, at most a third of the lease. The
 // default is 1 s. It must be above 0.
-func WithInterval(d time.Duration) Option { return func(s *settings) { s.interval = d } }
+func WithInterval(d time.Duration) Option {
+	return ofTasks("WithInterval", func(s *settings) { s.interval = d })
+}
 
 // WithAttributes describes the replica to others, such as its version or its address. The
 // default is no attributes. They have at most 4 KiB. The map must not be changed.
@@ -150,24 +164,26 @@ func WithAttributes(attributes map[string]string) Option {
 // WithSettings sets the zone, the labels, the share and the limit with which a leader
 // places tasks on the replica. The default is the zero value. They must not be changed.
 func WithSettings(w orchestrator.WorkerSettings) Option {
-	return func(s *settings) { s.self.Settings = w }
+	return ofTasks("WithSettings", func(s *settings) { s.self.Settings = w })
 }
 
 // WithRole makes a replica that never leads ([WorkerOnly]) or that runs no tasks
 // ([CandidateOnly]). The default is [WorkerAndCandidate].
-func WithRole(role Role) Option { return func(s *settings) { s.self.Role = role } }
+func WithRole(role Role) Option {
+	return ofTasks("WithRole", func(s *settings) { s.self.Role = role })
+}
 
 // WithOrchestrator sets options of the leader's orchestrator. WithEpoch, WithGracePeriod
 // and WithCommunicatorTimeout are the replica's and are errors here.
 func WithOrchestrator(opts ...orchestrator.Option) Option {
-	return func(s *settings) { s.orchestrator = append(s.orchestrator, opts...) }
+	return ofTasks("WithOrchestrator", func(s *settings) { s.orchestrator = append(s.orchestrator, opts...) })
 }
 
 // WithWorker sets options of the replica's worker. WithLease and WithLastResort are the
 // replica's, and WithCompletion, WithAttempts and WithRecord are for jobs that end. They
 // are errors here.
 func WithWorker(opts ...worker.Option) Option {
-	return func(s *settings) { s.worker = append(s.worker, opts...) }
+	return ofTasks("WithWorker", func(s *settings) { s.worker = append(s.worker, opts...) })
 }
 
 // WithLeading sets a function that is called each time the replica begins to lead, with the
@@ -176,7 +192,7 @@ func WithWorker(opts ...worker.Option) Option {
 // leading has returned, and Run waits for stop, so both must return soon. leading must not
 // be nil.
 func WithLeading(leading func(o *orchestrator.Orchestrator[WorkerID, string]) (stop func())) Option {
-	return func(s *settings) { s.leading = leading }
+	return ofTasks("WithLeading", func(s *settings) { s.leading = leading })
 }
 
 // WithLogger sets the logger. The default is slog.Default(). A replica logs about five

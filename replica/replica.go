@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -45,6 +46,7 @@ type Replica struct {
 	log      *slog.Logger
 	limiters sync.Map // of warnings, by text
 	woken    chan struct{}
+	led      atomic.Uint64 // the epoch that was led last
 	killed   chan struct{} // for tests: the process is killed
 	parts    sync.WaitGroup
 

@@ -52,6 +52,7 @@ func Run(t *testing.T, newStore func(t *testing.T) Store) {
 		{"O7_OrdersAreCounted", testCount},
 		{"Asks", testAsks},
 		{"Wait", testWait},
+		{"Lead", testLead},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(&kit{T: t, store: newStore(t)}) })
 	}

@@ -73,3 +73,46 @@ func Example() {
 	// /pollers/tasks/initech
 	// ended: <nil>
 }
+
+// A leader writes to etcd, and guards its transactions. What it writes takes no effect once another
+// process was elected.
+func ExampleTable_Guard() {
+	server, err := embed.Start(context.Background(), embed.Config{NoFsync: true, Tick: 10 * time.Millisecond})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = server.Close() }()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server.Endpoint()}, Logger: zap.NewNop()})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = client.Close() }()
+
+	quiet := slog.New(slog.DiscardHandler)
+	table := etcd.New(client, "/leaders/", etcd.WithLogger(quiet))
+	former := uint64(0)
+	lead := func(ctx context.Context, epoch uint64) error {
+		for _, e := range []uint64{epoch, former} {
+			resp, err := client.Txn(ctx).If(table.Guard(e)).Then(clientv3.OpPut("/plan", "a new one")).Commit()
+			if err != nil {
+				return err
+			}
+			fmt.Println("the last election:", e == epoch, "written:", resp.Succeeded)
+		}
+		former = epoch
+		return nil // it resigns
+	}
+	for range 2 {
+		err := replica.Lead(context.Background(), table, lead, replica.WithLease(time.Second, 100*time.Millisecond), replica.WithLogger(quiet))
+		fmt.Println("ended:", err)
+	}
+	// Output:
+	// the last election: true written: true
+	// the last election: false written: false
+	// ended: <nil>
+	// the last election: true written: true
+	// the last election: false written: false
+	// ended: <nil>
+}
