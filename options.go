@@ -277,9 +277,10 @@ func WithInitialWait(d time.Duration) Option {
 // leaders the one started last wins. Such an epoch is far above a revision: workers
 // that have seen one must be restarted before they follow a leader that takes its
 // epochs from an election. The reverse is true as well, because a worker refuses an epoch
-// that is not [Term.Credible]: more than 2⁴⁰ above the highest that it has seen.
+// that is not [Term.Credible]: far above the highest that it has seen. It must be at most
+// [MaxEpoch].
 func WithEpoch(e uint64) Option {
-	return set(func(c *config) { c.Epoch = e })
+	return checked(func(c *config) { c.Epoch = e }, e <= MaxEpoch, "WithEpoch(%d): must be at most 2⁶²", e)
 }
 
 // RaiseEpoch gives the terms that begin from now on the epoch e, if it is higher than

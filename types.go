@@ -201,12 +201,19 @@ func (t Term) Compare(u Term) int {
 
 // Credible reports whether a process that has seen the term known may believe that the
 // leader of t exists. One made-up number would otherwise make a worker refuse every
-// leader. The number of t is at most 2³², and its epoch at most 2⁴⁰ above that of known,
-// unless known is zero.
+// leader. The number of t is at most 2³². Its epoch is above that of known by at most 2⁴⁰, or
+// by at most a sixteenth: epochs of package replica, and others that count from 1970, rise
+// by that in three years. If known is zero it is at most [MaxEpoch].
 func (t Term) Credible(known Term) bool {
-	near := known == (Term{}) || t.Epoch <= known.Epoch || t.Epoch-known.Epoch <= 1<<40
-	return near && t.Number <= 1<<32
+	step := max(1<<40, known.Epoch/16)
+	if known == (Term{}) {
+		step = MaxEpoch
+	}
+	return t.Number <= 1<<32 && (t.Epoch <= known.Epoch || t.Epoch-known.Epoch <= step)
 }
+
+// MaxEpoch is the highest epoch for [WithEpoch].
+const MaxEpoch = 1 << 62
 
 // LogValue shows the term as a group of its epoch and its number.
 func (t Term) LogValue() slog.Value {

@@ -21,6 +21,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/replica"
 	"github.com/f8949c05/orchestrator/replica/memory"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 // ballot is a service of which one process leads.
@@ -219,6 +220,25 @@ func TestLead_ResignsAtOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLead_WorkersBelieveItsEpochs: a worker that has seen a leader's terms believes those of the
+// next one, which comes a year later.
+func TestLead_WorkersBelieveItsEpochs(t *testing.T) {
+	vote(t, func(t *testing.T, b *ballot) {
+		w, err := worker.New(func(ctx context.Context, _ string) error { <-ctx.Done(); return nil })
+		require.NoError(t, err)
+		defer func() { require.NoError(t, w.Close(context.WithoutCancel(t.Context()))) }()
+		for _, task := range []string{"a", "b"} {
+			leader := b.join()
+			b.leader(3*lease, nil)
+			term := orchestrator.Term{Epoch: b.epochs[len(b.epochs)-1], Number: 1}
+			require.NoError(t, w.Add(orchestrator.ContextWithTerm(t.Context(), term), task))
+			leader.leave(nil)
+			<-leader.done
+			time.Sleep(365 * 24 * time.Hour)
+		}
+	})
 }
 
 func TestLead_EndsInOtherWays(t *testing.T) {

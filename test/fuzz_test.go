@@ -52,7 +52,7 @@ func FuzzOptions(f *testing.F) {
 			orchestrator.WithMaxPause(time.Duration(pause)), orchestrator.WithSeed(epoch))
 		handoff := order >= 0 && order <= int8(orchestrator.StartThenStop)
 		good := timeout > 0 && timeout <= int64(time.Hour) && grace >= 0 && settle >= 0 && settle <= int64(time.Hour) &&
-			pause > 0 && pause <= int64(24*time.Hour) &&
+			pause > 0 && pause <= int64(24*time.Hour) && epoch <= orchestrator.MaxEpoch &&
 			calls >= 1 && moves >= 0 && loss >= 0 && loss <= 1 && handoff
 		require.Equal(t, good, err == nil, "%v", err)
 		if !good {

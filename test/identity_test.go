@@ -112,7 +112,7 @@ func TestT13_Epoch(t *testing.T) {
 			options{orchestrator.WithEpoch(0)}, func(now time.Time) uint64 { return uint64(now.UnixMilli()) },
 		},
 		"as given":    {options{orchestrator.WithEpoch(5)}, func(time.Time) uint64 { return 5 }},
-		"the largest": {options{orchestrator.WithEpoch(1<<64 - 1)}, func(time.Time) uint64 { return 1<<64 - 1 }},
+		"the largest": {options{orchestrator.WithEpoch(orchestrator.MaxEpoch)}, func(time.Time) uint64 { return orchestrator.MaxEpoch }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

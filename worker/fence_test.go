@@ -340,9 +340,11 @@ func TestW5_AClosedWorkerLosesNoLease(t *testing.T) {
 
 // A number that cannot be is refused, and harms nothing after the call.
 func TestR7_AMadeUpTermHarmsNothing(t *testing.T) {
-	const step = 1 << 40
+	const step, byTime = 1 << 40, 1 << 57 // 64 times the microseconds since 1970 in 2041
 	for what, c := range map[string]struct{ seen, made orchestrator.Term }{
 		"the highest epoch":          {orchestrator.Term{Epoch: 5, Number: 3}, orchestrator.Term{Epoch: math.MaxUint64, Number: 1}},
+		"too high for the first":     {orchestrator.Term{}, orchestrator.Term{Epoch: orchestrator.MaxEpoch + 1, Number: 1}},
+		"a step too far by time":     {orchestrator.Term{Epoch: byTime, Number: 3}, orchestrator.Term{Epoch: byTime + byTime/16 + 1, Number: 1}},
 		"a step too far":             {orchestrator.Term{Epoch: 5, Number: 3}, orchestrator.Term{Epoch: 5 + step + 1, Number: 1}},
 		"the highest number":         {orchestrator.Term{Epoch: 5, Number: 3}, orchestrator.Term{Epoch: 5, Number: math.MaxUint64}},
 		"a number too high":          {orchestrator.Term{Epoch: 5, Number: 3}, orchestrator.Term{Epoch: 6, Number: 1<<32 + 1}},
@@ -361,7 +363,8 @@ func TestR7_AMadeUpTermHarmsNothing(t *testing.T) {
 		})
 	}
 	for what, c := range map[string]struct{ seen, made orchestrator.Term }{
-		"the first":      {orchestrator.Term{}, orchestrator.Term{Epoch: math.MaxUint64, Number: 1}},
+		"the first":      {orchestrator.Term{}, orchestrator.Term{Epoch: orchestrator.MaxEpoch, Number: 1}},
+		"a step by time": {orchestrator.Term{Epoch: byTime, Number: 3}, orchestrator.Term{Epoch: byTime + byTime/16, Number: 1}},
 		"a step":         {orchestrator.Term{Epoch: 5, Number: 3}, orchestrator.Term{Epoch: 5 + step, Number: 1 << 32}},
 		"the last epoch": {orchestrator.Term{Epoch: math.MaxUint64 - 1, Number: 3}, orchestrator.Term{Epoch: math.MaxUint64, Number: 1}},
 	} {

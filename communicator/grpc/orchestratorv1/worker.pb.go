@@ -18,10 +18,10 @@
 // service.
 //
 // A worker does not believe every term, because one made-up number would make it refuse
-// every manager. It believes a number up to 2^32, and an epoch up to 2^40 above the
-// highest that it has seen, or any if it has seen none. With another term, the answer of
-// Report is INVALID_ARGUMENT, the outcome of each change is OUTCOME_REJECTED, and the
-// worker remembers nothing of the call.
+// every manager. It believes a number up to 2^32, and an epoch above the highest that it
+// has seen by up to 2^40 or a sixteenth, or up to 2^62 if it has seen none. With another
+// term, the answer of Report is INVALID_ARGUMENT, the outcome of each change is
+// OUTCOME_REJECTED, and the worker remembers nothing of the call.
 //
 // A higher epoch in an answer means that the caller has a successor. No status means
 // that, not even ABORTED, and no outcome without such a term. A leading manager
