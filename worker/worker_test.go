@@ -192,12 +192,17 @@ func TestW1_AnAddThatTimedOutStartsNothing(t *testing.T) {
 }
 
 // A leader that waited in each term for a task that does not stop could make no
-// other call. So only the first Remove waits, and the worker logs the task.
+// other call. So only the first Remove waits, and the worker logs the task, without a lock.
 func TestW1_OnlyTheFirstRemoveWaitsForATaskThatDoesNotStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs int
 		var log bytes.Buffer
-		w := newWorker(t, stubborn(time.Minute, &runs), worker.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		var w *worker.Worker[string]
+		text := slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			require.Len(t, w.Status(), 1)
+			return a
+		}}
+		w = newWorker(t, stubborn(time.Minute, &runs), worker.WithLogger(slog.New(slog.NewTextHandler(&log, &text))))
 		require.NoError(t, w.Add(t.Context(), "a"))
 		synctest.Wait()
 		began := time.Now()

@@ -351,14 +351,12 @@ func (w *Worker[T]) stopped(c caller) error {
 // caller cancelled the call ([context.Canceled]).
 func (w *Worker[T]) stopOverdue(e *entry[T]) func(error) error {
 	return func(cause error) error {
-		if errors.Is(cause, context.Canceled) {
-			return stillStopping(e)
-		}
 		w.mu.Lock()
-		defer w.mu.Unlock()
-		if !e.overdue {
-			e.overdue = true
-			w.cfg.logger.Warn("task does not stop", slog.Any("task", e.name), slog.Time("since", e.since))
+		first, since := !e.overdue && !errors.Is(cause, context.Canceled), e.since
+		e.overdue = e.overdue || first
+		w.mu.Unlock()
+		if first {
+			w.cfg.logger.Warn("task does not stop", slog.Any("task", e.name), slog.Time("since", since))
 		}
 		return stillStopping(e)
 	}
