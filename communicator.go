@@ -213,7 +213,8 @@ func Pin(ctx context.Context, n int) bool {
 
 // ContextWithPins returns a context in which [Pin] calls f instead. f may be called from
 // many goroutines. A transport calls the worker's List with such a context if Pin returns
-// true in the leader's List, and calls Pin there with the number that f got.
+// true in the leader's List, and calls Pin there with the number that f got. Where pins are
+// lost, no job that runs is stopped, but with [StartThenStop] a move may start it a second time.
 func ContextWithPins(ctx context.Context, f func(n int)) context.Context {
 	return context.WithValue(ctx, pinKey{}, f)
 }

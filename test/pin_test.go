@@ -4,8 +4,10 @@ package test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +16,8 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator"
+	"github.com/f8949c05/orchestrator/communicator/memory"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 // pinning is a Communicator that pins tasks. It embeds a wire, so that it is no
@@ -264,6 +268,52 @@ func TestC8_PinOutsideOfList(t *testing.T) {
 		f.untilTerm(3, func() bool { return len(f.RunsOn("w1")) == 0 })
 		require.Empty(t, f.RunsOn("w1"))
 	})
+}
+
+// Where pins are lost, no job that runs is stopped. One that starts elsewhere first runs at most
+// twice; any other once.
+func TestC8_JobsWithoutPins(t *testing.T) {
+	for handoff, most := range map[orchestrator.Handoff]int{orchestrator.StopThenStart: 1, orchestrator.StartThenStop: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			ended := make(map[string]int)
+			cluster, err := memory.New(func(ctx context.Context, _, task string) error {
+				select {
+				case <-time.After(10 * time.Minute):
+				case <-ctx.Done():
+					t.Error(task, "is stopped:", context.Cause(ctx))
+				}
+				return nil
+			}, memory.WithWorkerOptions(worker.WithCompletion(func(task string) {
+				mu.Lock()
+				defer mu.Unlock()
+				ended[task]++
+			})))
+			require.NoError(t, err)
+			defer func() { require.NoError(t, cluster.Close(t.Context())) }()
+			cluster.Start("w1", "w2")
+			lossy := communicator.Func[string, string]{
+				ListFunc: func(ctx context.Context, worker string) ([]string, error) {
+					term, _ := orchestrator.TermFromContext(ctx)
+					return cluster.List(orchestrator.ContextWithTerm(t.Context(), term), worker)
+				},
+				AddFunc: cluster.Add, RemoveFunc: cluster.Remove,
+			}
+			o, err := orchestrator.New(lossy, orchestrator.WithHandoff(handoff))
+			require.NoError(t, err)
+			require.NoError(t, errors.Join(o.AddWorker("w1"), o.AddTask("a"), o.AddTask("b"), o.NextTerm(t.Context()), o.AddWorker("w2")))
+			for range 60 {
+				_ = o.NextTerm(t.Context()) // stops fail
+				time.Sleep(time.Second)
+			}
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			for _, task := range []string{"a", "b"} {
+				require.Positive(t, ended[task])
+				require.LessOrEqual(t, ended[task], most)
+			}
+		})
+	}
 }
 
 // A transport collects the pins of a worker's List, and a Pin of the leader's List tells
