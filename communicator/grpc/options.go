@@ -67,9 +67,9 @@ func WithLogger(l *slog.Logger) Option {
 // requests to its manager are limited to 256 KiB regardless. The default is 16 MiB. The
 // range is from 2 MiB, enough for any content, to 1 GiB.
 //
-// A worker's report that is longer comes in pages, and may be eight messages long. The
-// default is enough for a worker with two million tasks whose names have 16 bytes, or with
-// 130,000 whose names have 900.
+// A worker's report that is longer comes in pages. A worker rejects a task that would make it
+// longer than seven messages. The default is enough for 1,800,000 tasks whose names have 16
+// bytes, or for 120,000 whose names have 900.
 func WithMaxMessage(bytes int) Option {
 	return optionFunc(func(s *peer.Settings) {
 		if bytes < 2<<20 || bytes > 1<<30 {

@@ -55,6 +55,36 @@ func TestR7_NoNumberOfTasksSilencesAWorker(t *testing.T) {
 	}
 }
 
+// A worker rejects what would make its report too long to be read, so it is always listed. A
+// task that it has is no new one, and one that has stopped makes room.
+func TestR7_AWorkerHasRoomForWhatItCanReport(t *testing.T) {
+	s := newServedWorker(t, smallest())
+	comm, w := connected(t, s, smallest())
+	const length, most = 1000, 7 * 2 * grpctest.Mebi / (1000 + 48)
+	var want []string
+	var writes []orchestrator.Write[string]
+	for i := range most + 500 {
+		want = append(want, fmt.Sprintf("%0*d", length, i))
+		writes = append(writes, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: want[i]})
+	}
+	for i, err := range comm.Apply(inTerm(t, 1), w, writes) {
+		if i < most {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, orchestrator.ErrRejected)
+			require.ErrorContains(t, err, "no room")
+		}
+	}
+	got, err := comm.List(inTerm(t, 2), w)
+	require.NoError(t, err)
+	require.Equal(t, most, len(got)) //nolint:testifylint // the names would fill megabytes
+	require.NoError(t, comm.Add(inTerm(t, 2), w, want[0]))
+	require.ErrorIs(t, comm.Add(inTerm(t, 2), w, want[most]), orchestrator.ErrRejected)
+	require.NoError(t, comm.Remove(inTerm(t, 2), w, want[0]))
+	require.NoError(t, comm.Add(inTerm(t, 2), w, want[most]))
+	require.NoError(t, s.worker.Stop(t.Context()))
+}
+
 // A caller that does not read pages gets the whole report or an error, never a part.
 func TestR6_AnOlderManagerNeverGetsAPart(t *testing.T) {
 	s := newServedWorker(t)

@@ -77,6 +77,7 @@ type service struct {
 	orchestratorv1.UnimplementedWorkerServer
 	worker     *worker.Worker[string]
 	maxMessage int
+	size       atomic.Int64 // of a report of all tasks, and of some that were added and have stopped
 	kept       keptReports
 }
 
@@ -149,6 +150,7 @@ func (s *service) apply(ctx context.Context, all []*orchestratorv1.Change) []err
 	errs := make([]error, len(all))
 	changes := make([]worker.Change[string], 0, len(all))
 	places := make([]int, 0, len(all)) // indexes of changes in all
+	left := &room{s: s}
 	for i, c := range all {
 		task := string(c.GetTask())
 		if err := identity.CheckName("task", task); err != nil {
@@ -161,6 +163,10 @@ func (s *service) apply(ctx context.Context, all []*orchestratorv1.Change) []err
 			errs[i] = s.worker.Update(ctx, task, grantOf(c))
 			continue
 		case orchestratorv1.Op_OP_ADD:
+			if !left.take(task, string(c.GetReceipt())) {
+				errs[i] = fmt.Errorf("%w: no room: the worker's report would exceed %d times WithMaxMessage", orchestrator.ErrRejected, wire.MaxPages-1)
+				continue
+			}
 			change.Op = orchestrator.OpAdd
 			change.Grant = grantOf(c)
 		case orchestratorv1.Op_OP_REMOVE:

@@ -36,7 +36,7 @@ func (s *service) Report(ctx context.Context, r *orchestratorv1.ReportRequest) (
 	s.kept.keep(version, tasks, more)
 	response := &orchestratorv1.ReportResponse{
 		Version: &orchestratorv1.Version{Incarnation: version.Incarnation, Counter: version.Counter},
-		Tasks:   reported(page, s.maxMessage/4), More: more,
+		Tasks:   reported(page, int(int64(s.maxMessage)/4*int64(len(page))/int64(max(len(tasks), 1)))), More: more,
 	}
 	if seen := s.worker.Seen(); r.GetTerm() != nil && seen.Epoch == r.GetTerm().GetEpoch() && seen.Number > r.GetTerm().GetNumber() {
 		response.LaterNumber = seen.Number
@@ -69,10 +69,10 @@ func (s *service) report(ctx context.Context, r *orchestratorv1.ReportRequest) (
 // firstPage returns the first of some tasks: as many as fit into so many bytes, and at
 // least one.
 func firstPage(tasks []worker.TaskStatus[string], bytes int) []worker.TaskStatus[string] {
-	const ofTask, ofFailure, ofAnswer = 48, 48 + wire.MaxErrorText, 64 // the most besides names and receipts
+	const ofFailure, ofAnswer = 48 + wire.MaxErrorText, 64
 	size := ofAnswer
 	for i := range tasks {
-		size += ofTask + len(tasks[i].Task) + len(tasks[i].Receipt)
+		size += sizeOf(tasks[i].Task, tasks[i].Receipt)
 		if tasks[i].Attempts > 0 {
 			size += ofFailure
 		}
@@ -81,6 +81,36 @@ func firstPage(tasks []worker.TaskStatus[string], bytes int) []worker.TaskStatus
 		}
 	}
 	return tasks
+}
+
+// sizeOf returns the most bytes that a task takes in a report, without a failure.
+func sizeOf(task, receipt string) int { return 48 + len(task) + len(receipt) }
+
+// room decides which tasks of one call make the report too long to be read. It leaves one
+// message for failures, whose texts take a quarter of it.
+type room struct {
+	s     *service
+	added int64           // bytes of the call's tasks
+	has   map[string]bool // the worker's tasks; nil: not needed yet
+}
+
+// take reports whether there is room for a task.
+func (r *room) take(task, receipt string) bool {
+	most, size := int64(wire.MaxPages-1)*int64(r.s.maxMessage), int64(sizeOf(task, receipt))
+	if now := r.s.size.Add(size); now > most && r.has == nil {
+		r.has, now = make(map[string]bool), r.added+size
+		for _, t := range r.s.worker.Status() {
+			r.has[t.Task] = true
+			now += int64(sizeOf(t.Task, t.Receipt))
+		}
+		r.s.size.Store(now)
+	}
+	if r.s.size.Load() > most && !r.has[task] {
+		r.s.size.Add(-size)
+		return false
+	}
+	r.added += size
+	return true
 }
 
 // keptReports are the reports that are read in pages.
