@@ -66,7 +66,9 @@ func NewMember(client *clientv3.Client, name string, w *worker.Worker[string], o
 //
 // Whenever the membership is lost, Run joins again. It keeps the lease until all tasks have stopped,
 // also for those that ignore their context: the log names them when their time is over
-// ([worker.WithLease]), and only the end of the process ends them.
+// ([worker.WithLease]), and only the end of the process ends them: a second signal that the program
+// does not catch, of which a shell tells as code 143 for SIGTERM. No code of its own follows, because
+// Run waits.
 //
 // If the name is taken, Run waits for as long as the lease of the other member can
 // last, because that may be a dead predecessor. Then it fails with [ErrNameTaken].

@@ -80,7 +80,9 @@ func NewMember(managerAddress, name string, w *worker.Worker[string], opts ...Me
 //
 // It serves on l, which it closes. Whenever the membership is lost, it registers again. It keeps the
 // lease until all tasks have stopped, also for those that ignore their context: the log names them when
-// their time is over ([worker.WithLease]), and only the end of the process ends them.
+// their time is over ([worker.WithLease]), and only the end of the process ends them: a second signal
+// that the program does not catch, of which a shell tells as code 143 for SIGTERM. No code of its own
+// follows, because Run waits.
 //
 // Run answers the manager's calls until the manager knows that the worker has left.
 // Before leaving, it reports completed tasks, for at most a second, and then removes
