@@ -241,6 +241,23 @@ func TestLead_WorkersBelieveItsEpochs(t *testing.T) {
 	})
 }
 
+// TestA7_LeadIsAlwaysAnswered: it has no Source that others could wait for.
+func TestA7_LeadIsAlwaysAnswered(t *testing.T) {
+	vote(t, func(t *testing.T, b *ballot) {
+		b.join()
+		b.join()
+		b.leader(lease, nil)
+		time.Sleep(lease)
+		v, err := b.table.Read(t.Context(), replica.Query{Self: 1})
+		require.NoError(t, err)
+		require.Len(t, v.Members, 2)
+		for _, m := range v.Members {
+			require.True(t, m.Answered)
+			require.Equal(t, replica.CandidateOnly, m.Role)
+		}
+	})
+}
+
 func TestLead_EndsInOtherWays(t *testing.T) {
 	for want, end := range map[string]func(){
 		"panic: no disk":             func() { panic("no disk") },

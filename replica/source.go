@@ -195,11 +195,11 @@ func (s *sourceRunner) fail(err error, life uint64) {
 }
 
 // answered reports whether the Source runs, has answered, and has not been failing for two
-// leases since.
+// leases since. Lead needs none.
 func (s *sourceRunner) answered(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cancel != nil && s.answers > 0 && (s.failing.IsZero() || now.Sub(s.failing) < 2*s.lease)
+	return s.r.s.lead || s.cancel != nil && s.answers > 0 && (s.failing.IsZero() || now.Sub(s.failing) < 2*s.lease)
 }
 
 // status returns since when the Source fails, and why; zero if it does not.
