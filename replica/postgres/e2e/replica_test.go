@@ -48,7 +48,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	proctest.Main(m, map[string]proctest.Role{replicaRole: proctest.NewRole(runReplica)})
+	proctest.Main(m, map[string]proctest.Role{replicaRole: proctest.NewRole(runReplica), candidateRole: proctest.NewRole(runCandidate)})
 }
 
 // runReplica is the main function of a replica's process. On SIGTERM it drains and leaves.
