@@ -62,7 +62,7 @@ func Lead(ctx context.Context, b Backend, lead func(ctx context.Context, epoch u
 		}
 		leading, end := context.WithCancelCause(ctx)
 		defer end(nil)
-		defer context.AfterFunc(run, func() { end(orchestrator.ErrDeposed) })()
+		defer context.AfterFunc(run, func() { end(cmp.Or(context.Cause(ctx), orchestrator.ErrDeposed)) })()
 		if err := r.callLead(leading, lead); leading.Err() == nil || ctx.Err() != nil {
 			result = err
 			resign()
