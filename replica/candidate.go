@@ -26,7 +26,9 @@ var errGoexit = errors.New("lead called runtime.Goexit")
 //		return o.Run(ctx, time.Second)
 //	})
 //
-// Every process calls Lead with the same table, which must have no other use.
+// Every process calls Lead with the same table, which must have no other use. Each leadership begins
+// with a new orchestrator: add every worker that may run tasks before its first term, or give workers
+// that register themselves time with orchestrator.WithInitialWait.
 //
 // lead is called once for each leadership. Its epoch is above those of all earlier ones. Its ctx
 // ends when ctx ends, and with the cause orchestrator.ErrDeposed when the leadership is lost:
