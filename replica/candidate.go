@@ -30,18 +30,18 @@ var errGoexit = errors.New("lead called runtime.Goexit")
 // with a new orchestrator: add every worker that may run tasks before its first term, or give workers
 // that register themselves time with orchestrator.WithInitialWait.
 //
-// lead is called once for each leadership. Its epoch is above those of all earlier ones. Its ctx
-// ends when ctx ends, and with the cause orchestrator.ErrDeposed when the leadership is lost:
-// before the lease can end, and before another process can lead. lead must then return soon.
-// Afterwards Lead campaigns again, whatever lead has returned.
+// lead is called once for each leadership. Its epoch is above those of all earlier ones, as long as
+// the table loses no data. Its ctx ends when ctx ends, and with the cause orchestrator.ErrDeposed
+// when the leadership is lost: before the lease can end, and before another process can lead. lead must then return within the
+// time to stop of [WithLease], 2 s by default. Afterwards Lead campaigns again, whatever lead has
+// returned. An orchestrator's Run returns at once, unless calls ignore their context.
 //
 // If lead returns before its ctx ends, also with nil, or panics, Lead resigns and returns that
 // error. When ctx ends, Lead waits for lead, resigns, and returns the error of lead, but nil if
 // that wraps the cause of ctx. After a resignation another process leads as soon as it has read
 // the table; it waits for no lease.
 //
-// Calls of lead never overlap, in all processes, as long as each returns before its lease
-// ends. If one does not, the log names the task "lead", and the function of [WithLastResort] is
+// Calls of lead never overlap, in all processes, as long as each returns in that time. If one does not, the log names the task "lead", and the function of [WithLastResort] is
 // called in time, which by default ends the process with code 3. A leader that dies is replaced after
 // about one lease ([WithLease]). An outage of the table ends a leadership only if it outlasts the lease.
 //
