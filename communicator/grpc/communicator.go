@@ -199,6 +199,9 @@ type TaskState struct {
 	Name string
 	// State is the state of the task; 0: the worker did not report it.
 	State worker.State
+	// Since is when the task entered State, by the worker's wall clock; zero: the worker
+	// did not report it.
+	Since time.Time
 	// Version is the version of the newest content that the worker has for the task;
 	// 0: none.
 	Version int64
@@ -215,6 +218,9 @@ type Failure struct {
 	Err string
 	// Attempts is the number of failures in a row with this content.
 	Attempts int
+	// First is when the first of them failed, by the worker's wall clock; zero: the worker
+	// did not report it.
+	First time.Time
 	// Next is when the next run begins, by the worker's wall clock. It is zero if a
 	// run is under way or none follows.
 	Next time.Time
@@ -234,7 +240,7 @@ func (c *Communicator) Tasks(w WorkerID) []TaskState {
 	tasks := make([]TaskState, len(reported))
 	for i := range reported {
 		t := &reported[i]
-		tasks[i] = TaskState{Name: t.Name, State: t.State, Version: t.Version, Pinned: t.Pinned, Failure: (*Failure)(t.Failure)}
+		tasks[i] = TaskState{Name: t.Name, State: t.State, Since: t.Since, Version: t.Version, Pinned: t.Pinned, Failure: (*Failure)(t.Failure)}
 	}
 	return tasks
 }

@@ -60,7 +60,7 @@ func TestR7_NoNumberOfTasksSilencesAWorker(t *testing.T) {
 func TestR7_AWorkerHasRoomForWhatItCanReport(t *testing.T) {
 	s := newServedWorker(t, smallest())
 	comm, w := connected(t, s, smallest())
-	const length, most = 1000, 7 * 2 * grpctest.Mebi / (1000 + 48)
+	const length, most = 1000, 7 * 2 * grpctest.Mebi / (1000 + 68)
 	var want []string
 	var writes []orchestrator.Write[string]
 	for i := range most + 500 {

@@ -69,7 +69,7 @@ func (s *service) report(ctx context.Context, r *orchestratorv1.ReportRequest) (
 // firstPage returns the first of some tasks: as many as fit into so many bytes, and at
 // least one.
 func firstPage(tasks []worker.TaskStatus[string], bytes int) []worker.TaskStatus[string] {
-	const ofFailure, ofAnswer = 48 + wire.MaxErrorText, 64
+	const ofFailure, ofAnswer = 68 + wire.MaxErrorText, 64
 	size := ofAnswer
 	for i := range tasks {
 		size += sizeOf(tasks[i].Task, tasks[i].Receipt)
@@ -84,7 +84,7 @@ func firstPage(tasks []worker.TaskStatus[string], bytes int) []worker.TaskStatus
 }
 
 // sizeOf returns the most bytes that a task takes in a report, without a failure.
-func sizeOf(task, receipt string) int { return 48 + len(task) + len(receipt) }
+func sizeOf(task, receipt string) int { return 68 + len(task) + len(receipt) }
 
 // room decides which tasks of one call make the report too long to be read. It leaves one
 // message for failures, whose texts take a quarter of it.
@@ -177,7 +177,8 @@ func reported(tasks []worker.TaskStatus[string], room int) []*orchestratorv1.Tas
 		m := &messages[i]
 		m.Name, m.Receipt = keep(tasks[i].Task), keep(tasks[i].Receipt)
 		m.Pinned = tasks[i].Pinned
-		m.Failure = wire.FailureOf(tasks[i].Err, tasks[i].Attempts, tasks[i].Next, longest)
+		m.Failure = wire.FailureOf(tasks[i].Err, tasks[i].Attempts, tasks[i].Failing, tasks[i].Next, longest)
+		m.Since = wire.TimeOf(tasks[i].Since)
 		m.State = orchestratorv1.State(tasks[i].State)
 		m.ContentVersion = tasks[i].Version
 		list[i] = m

@@ -56,7 +56,7 @@ func newCompletions(before []worker.TaskRecord[string]) *completions {
 		case t.Completed:
 			c.owe(completion{task: t.Task, version: t.Version, receipt: t.Receipt})
 		case t.Failed:
-			failure := wire.FailureOf(errors.New(t.Err), max(t.Attempts, 1), time.Time{}, wire.MaxErrorText)
+			failure := wire.FailureOf(errors.New(t.Err), max(t.Attempts, 1), time.Time{}, time.Time{}, wire.MaxErrorText)
 			c.owe(completion{t.Task, t.Version, t.Receipt, failure})
 		}
 	}
@@ -72,7 +72,7 @@ func (c *completions) look(tasks []worker.TaskStatus[string]) {
 		}
 		done := completion{task: t.Task, version: t.Version, receipt: t.Receipt}
 		if t.State == worker.Failed {
-			done.failure = wire.FailureOf(t.Err, max(t.Attempts, 1), time.Time{}, wire.MaxErrorText)
+			done.failure = wire.FailureOf(t.Err, max(t.Attempts, 1), time.Time{}, time.Time{}, wire.MaxErrorText)
 		}
 		if told, ok := c.told[t.Task]; ok && told.version == t.Version && !done.overrides(told) {
 			still[t.Task] = told

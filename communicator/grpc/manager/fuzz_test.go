@@ -27,7 +27,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add(uint8(0), grpctest.Marshaled(f, registering("w1", 1, "127.0.0.1:7000")))
 	f.Add(uint8(1), grpctest.Marshaled(f, &orchestratorv1.HeartbeatRequest{Worker: []byte("w1"), Incarnation: 1, Draining: true}))
 	f.Add(uint8(2), grpctest.Marshaled(f, &orchestratorv1.LeaveRequest{Worker: []byte("w1"), Incarnation: 1}))
-	failed := &orchestratorv1.Completion{Task: []byte("a"), ContentVersion: 1, Receipt: make([]byte, 16), Failure: wire.FailureOf(errors.New("no"), 1, time.Unix(1_000_000, 0).Add(0), wire.MaxErrorText)}
+	failed := &orchestratorv1.Completion{Task: []byte("a"), ContentVersion: 1, Receipt: make([]byte, 16), Failure: wire.FailureOf(errors.New("no"), 1, time.Time{}, time.Unix(1_000_000, 0).Add(0), wire.MaxErrorText)}
 	f.Add(uint8(3), grpctest.Marshaled(f, &orchestratorv1.CompleteRequest{Worker: []byte("w1"), Completions: []*orchestratorv1.Completion{failed, {}}}))
 	f.Add(uint8(3), grpctest.EmptyCompletions("w1", maxRequest))
 	f.Add(uint8(3), bytes.Repeat([]byte("\x12\x02\x22\x00"), maxRequest/8)) // empty failures

@@ -390,6 +390,8 @@ func TestW8_AFailingJobIsVisibleAndEnds(t *testing.T) {
 		require.Equal(t, worker.Backoff, tasks[0].State)
 		require.Equal(t, "no disk", tasks[0].Failure.Err)
 		require.Equal(t, 1, tasks[0].Failure.Attempts)
+		require.WithinDuration(t, time.Now(), tasks[0].Failure.First, 2*time.Second)
+		require.Equal(t, tasks[0].Failure.First, tasks[0].Since)
 		require.Positive(t, time.Until(tasks[0].Failure.Next))
 		require.False(t, tasks[0].Pinned)
 		require.Nil(t, tasks[1].Failure)

@@ -404,7 +404,10 @@ type Failure struct {
 	Attempts uint32 `protobuf:"varint,2,opt,name=attempts,proto3" json:"attempts,omitempty"`
 	// When the next run begins, by the worker's wall clock. Absent if a run is under
 	// way or none follows.
-	Next          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=next,proto3" json:"next,omitempty"`
+	Next *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=next,proto3" json:"next,omitempty"`
+	// When the first of these runs failed, by the worker's wall clock. Absent: not
+	// reported.
+	First         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=first,proto3" json:"first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -460,6 +463,13 @@ func (x *Failure) GetNext() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Failure) GetFirst() *timestamppb.Timestamp {
+	if x != nil {
+		return x.First
+	}
+	return nil
+}
+
 // Task is a task of a worker.
 type Task struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -479,7 +489,9 @@ type Task struct {
 	// its next report.
 	Pinned bool `protobuf:"varint,5,opt,name=pinned,proto3" json:"pinned,omitempty"`
 	// Present if the last run with this content failed.
-	Failure       *Failure `protobuf:"bytes,6,opt,name=failure,proto3" json:"failure,omitempty"`
+	Failure *Failure `protobuf:"bytes,6,opt,name=failure,proto3" json:"failure,omitempty"`
+	// When the task entered its state, by the worker's wall clock. Absent: not reported.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=since,proto3" json:"since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -552,6 +564,13 @@ func (x *Task) GetPinned() bool {
 func (x *Task) GetFailure() *Failure {
 	if x != nil {
 		return x.Failure
+	}
+	return nil
+}
+
+func (x *Task) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
 	}
 	return nil
 }
@@ -1068,18 +1087,20 @@ const file_orchestrator_v1_worker_proto_rawDesc = "" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\"E\n" +
 	"\aVersion\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x06R\vincarnation\x12\x18\n" +
-	"\acounter\x18\x02 \x01(\x04R\acounter\"k\n" +
+	"\acounter\x18\x02 \x01(\x04R\acounter\"\x9d\x01\n" +
 	"\aFailure\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x1a\n" +
 	"\battempts\x18\x02 \x01(\rR\battempts\x12.\n" +
-	"\x04next\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04next\"\xd7\x01\n" +
+	"\x04next\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04next\x120\n" +
+	"\x05first\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05first\"\x89\x02\n" +
 	"\x04Task\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\fR\x04name\x12,\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x16.orchestrator.v1.StateR\x05state\x12'\n" +
 	"\x0fcontent_version\x18\x03 \x01(\x03R\x0econtentVersion\x12\x18\n" +
 	"\areceipt\x18\x04 \x01(\fR\areceipt\x12\x16\n" +
 	"\x06pinned\x18\x05 \x01(\bR\x06pinned\x122\n" +
-	"\afailure\x18\x06 \x01(\v2\x18.orchestrator.v1.FailureR\afailure\"\xb7\x01\n" +
+	"\afailure\x18\x06 \x01(\v2\x18.orchestrator.v1.FailureR\afailure\x120\n" +
+	"\x05since\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xb7\x01\n" +
 	"\rReportRequest\x12)\n" +
 	"\x04term\x18\x01 \x01(\v2\x15.orchestrator.v1.TermR\x04term\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x12.\n" +
@@ -1171,30 +1192,32 @@ var file_orchestrator_v1_worker_proto_goTypes = []any{
 }
 var file_orchestrator_v1_worker_proto_depIdxs = []int32{
 	14, // 0: orchestrator.v1.Failure.next:type_name -> google.protobuf.Timestamp
-	0,  // 1: orchestrator.v1.Task.state:type_name -> orchestrator.v1.State
-	5,  // 2: orchestrator.v1.Task.failure:type_name -> orchestrator.v1.Failure
-	3,  // 3: orchestrator.v1.ReportRequest.term:type_name -> orchestrator.v1.Term
-	4,  // 4: orchestrator.v1.ReportRequest.known:type_name -> orchestrator.v1.Version
-	8,  // 5: orchestrator.v1.ReportRequest.page:type_name -> orchestrator.v1.Page
-	4,  // 6: orchestrator.v1.Page.version:type_name -> orchestrator.v1.Version
-	4,  // 7: orchestrator.v1.ReportResponse.version:type_name -> orchestrator.v1.Version
-	6,  // 8: orchestrator.v1.ReportResponse.tasks:type_name -> orchestrator.v1.Task
-	3,  // 9: orchestrator.v1.ReportResponse.term:type_name -> orchestrator.v1.Term
-	1,  // 10: orchestrator.v1.Change.op:type_name -> orchestrator.v1.Op
-	3,  // 11: orchestrator.v1.ApplyRequest.term:type_name -> orchestrator.v1.Term
-	10, // 12: orchestrator.v1.ApplyRequest.changes:type_name -> orchestrator.v1.Change
-	2,  // 13: orchestrator.v1.Result.outcome:type_name -> orchestrator.v1.Outcome
-	12, // 14: orchestrator.v1.ApplyResponse.results:type_name -> orchestrator.v1.Result
-	3,  // 15: orchestrator.v1.ApplyResponse.term:type_name -> orchestrator.v1.Term
-	7,  // 16: orchestrator.v1.Worker.Report:input_type -> orchestrator.v1.ReportRequest
-	11, // 17: orchestrator.v1.Worker.Apply:input_type -> orchestrator.v1.ApplyRequest
-	9,  // 18: orchestrator.v1.Worker.Report:output_type -> orchestrator.v1.ReportResponse
-	13, // 19: orchestrator.v1.Worker.Apply:output_type -> orchestrator.v1.ApplyResponse
-	18, // [18:20] is the sub-list for method output_type
-	16, // [16:18] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	14, // 1: orchestrator.v1.Failure.first:type_name -> google.protobuf.Timestamp
+	0,  // 2: orchestrator.v1.Task.state:type_name -> orchestrator.v1.State
+	5,  // 3: orchestrator.v1.Task.failure:type_name -> orchestrator.v1.Failure
+	14, // 4: orchestrator.v1.Task.since:type_name -> google.protobuf.Timestamp
+	3,  // 5: orchestrator.v1.ReportRequest.term:type_name -> orchestrator.v1.Term
+	4,  // 6: orchestrator.v1.ReportRequest.known:type_name -> orchestrator.v1.Version
+	8,  // 7: orchestrator.v1.ReportRequest.page:type_name -> orchestrator.v1.Page
+	4,  // 8: orchestrator.v1.Page.version:type_name -> orchestrator.v1.Version
+	4,  // 9: orchestrator.v1.ReportResponse.version:type_name -> orchestrator.v1.Version
+	6,  // 10: orchestrator.v1.ReportResponse.tasks:type_name -> orchestrator.v1.Task
+	3,  // 11: orchestrator.v1.ReportResponse.term:type_name -> orchestrator.v1.Term
+	1,  // 12: orchestrator.v1.Change.op:type_name -> orchestrator.v1.Op
+	3,  // 13: orchestrator.v1.ApplyRequest.term:type_name -> orchestrator.v1.Term
+	10, // 14: orchestrator.v1.ApplyRequest.changes:type_name -> orchestrator.v1.Change
+	2,  // 15: orchestrator.v1.Result.outcome:type_name -> orchestrator.v1.Outcome
+	12, // 16: orchestrator.v1.ApplyResponse.results:type_name -> orchestrator.v1.Result
+	3,  // 17: orchestrator.v1.ApplyResponse.term:type_name -> orchestrator.v1.Term
+	7,  // 18: orchestrator.v1.Worker.Report:input_type -> orchestrator.v1.ReportRequest
+	11, // 19: orchestrator.v1.Worker.Apply:input_type -> orchestrator.v1.ApplyRequest
+	9,  // 20: orchestrator.v1.Worker.Report:output_type -> orchestrator.v1.ReportResponse
+	13, // 21: orchestrator.v1.Worker.Apply:output_type -> orchestrator.v1.ApplyResponse
+	20, // [20:22] is the sub-list for method output_type
+	18, // [18:20] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_orchestrator_v1_worker_proto_init() }

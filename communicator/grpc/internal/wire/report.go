@@ -24,6 +24,7 @@ type Version struct{ Incarnation, Counter uint64 }
 type Failure struct {
 	Err      string
 	Attempts int
+	First    time.Time
 	Next     time.Time
 }
 
@@ -31,6 +32,7 @@ type Failure struct {
 type Task struct {
 	Name    string
 	State   worker.State // 0: not reported
+	Since   time.Time    // zero: not reported
 	Version int64
 	Pinned  bool
 	Failure *Failure // nil: the last run did not fail
@@ -153,6 +155,7 @@ func (r *ReportReply) decodeTask(data []byte) error {
 	var name []byte
 	var task Task
 	var failure *orchestratorv1.Failure
+	var since timestamppb.Timestamp
 	err := fields(data, func(f field) error {
 		switch {
 		case f.is(1, protowire.BytesType):
@@ -173,6 +176,16 @@ func (r *ReportReply) decodeTask(data []byte) error {
 				failure = new(orchestratorv1.Failure)
 			}
 			return proto.UnmarshalOptions{Merge: true}.Unmarshal(f.bytes, failure)
+		case f.is(7, protowire.BytesType):
+			return fields(f.bytes, func(f field) error {
+				switch {
+				case f.is(1, protowire.VarintType):
+					since.Seconds = int64(f.number)
+				case f.is(2, protowire.VarintType):
+					since.Nanos = int32(f.number)
+				}
+				return nil
+			})
 		}
 		return nil
 	})
@@ -182,7 +195,7 @@ func (r *ReportReply) decodeTask(data []byte) error {
 	if len(name) == 0 || len(name) > identity.MaxName {
 		return fmt.Errorf("task name of %d bytes: must be from 1 to %d", len(name), identity.MaxName)
 	}
-	task.Failure = FailureFrom(failure)
+	task.Failure, task.Since = FailureFrom(failure), timeFrom(&since)
 	if known := r.find(name); known != nil {
 		task.Name = known.Name
 		task.Given = known.Given && known.Version == task.Version && known.Receipt == task.Receipt
@@ -198,11 +211,25 @@ func FailureFrom(m *orchestratorv1.Failure) *Failure {
 	if m == nil {
 		return nil
 	}
-	f := &Failure{Err: Truncate(m.GetError(), MaxErrorText), Attempts: int(m.GetAttempts())}
-	if m.GetNext().IsValid() {
-		f.Next = m.GetNext().AsTime()
+	return &Failure{
+		Err: Truncate(m.GetError(), MaxErrorText), Attempts: int(m.GetAttempts()), First: timeFrom(m.GetFirst()), Next: timeFrom(m.GetNext()),
 	}
-	return f
+}
+
+// timeFrom returns a reported time; zero if it was not reported.
+func timeFrom(m *timestamppb.Timestamp) (t time.Time) {
+	if m.IsValid() && (m.GetSeconds() != 0 || m.GetNanos() != 0) {
+		t = m.AsTime()
+	}
+	return t
+}
+
+// TimeOf returns the message for a time; nil if it is zero.
+func TimeOf(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
 }
 
 // lookAhead is how many tasks in a row may have disappeared since the last report
@@ -223,15 +250,11 @@ func (r *ReportReply) find(name []byte) *Task {
 }
 
 // FailureOf returns the message for a failed task; nil if its last run did not fail.
-func FailureOf(err error, attempts int, next time.Time, longest int) *orchestratorv1.Failure {
+func FailureOf(err error, attempts int, first, next time.Time, longest int) *orchestratorv1.Failure {
 	if attempts == 0 || err == nil {
 		return nil
 	}
-	f := &orchestratorv1.Failure{Error: Truncate(err.Error(), longest), Attempts: uint32(attempts)}
-	if !next.IsZero() {
-		f.Next = timestamppb.New(next)
-	}
-	return f
+	return &orchestratorv1.Failure{Error: Truncate(err.Error(), longest), Attempts: uint32(attempts), First: TimeOf(first), Next: TimeOf(next)}
 }
 
 // ApplyReply is an ApplyResponse that is being decoded.

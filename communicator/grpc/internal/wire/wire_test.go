@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
@@ -29,7 +30,8 @@ func FuzzReport(f *testing.F) {
 	whole.Tasks[1].ContentVersion, whole.Tasks[2].State = -1, 99
 	whole.Tasks[1].Receipt, whole.Tasks[1].Pinned = []byte("0123456789abcdef"), true
 	whole.Tasks[2].Receipt = []byte("too short")
-	whole.Tasks[2].Failure = FailureOf(errors.New("no disk"), 3, time.Unix(1_000_000, 0).Add(0), MaxErrorText)
+	whole.Tasks[2].Failure = FailureOf(errors.New("no disk"), 3, time.Unix(900_000, 0), time.Unix(1_000_000, 0).Add(0), MaxErrorText)
+	whole.Tasks[1].Since, whole.Tasks[2].Since = TimeOf(time.Unix(900_000, 7)), &timestamppb.Timestamp{Seconds: 1 << 62}
 	whole.Term = &orchestratorv1.Term{Epoch: 1 << 63, Number: 3}
 	f.Add(grpctest.Marshaled(f, whole))
 	f.Add(grpctest.Marshaled(f, grpctest.ReportOf(1)))
@@ -72,7 +74,7 @@ func FuzzReport(f *testing.F) {
 				reported = 0
 			}
 			require.Equal(t, Task{
-				Name: string(task.GetName()), State: reported, Version: task.GetContentVersion(), Pinned: task.GetPinned(), Failure: FailureFrom(task.GetFailure()),
+				Name: string(task.GetName()), State: reported, Since: timeFrom(task.GetSince()), Version: task.GetContentVersion(), Pinned: task.GetPinned(), Failure: FailureFrom(task.GetFailure()),
 				Receipt: state.ReceiptOf(task.GetReceipt()), Given: false,
 			}, r.Tasks[i])
 		}
