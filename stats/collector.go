@@ -1,7 +1,7 @@
 package stats
 
-// The state of the collector: its options, its registration and the observation of
-// terms. The metrics are in collect.go.
+// The collector of terms: its options, its registration and the observation of terms. Its
+// metrics are in terms.go.
 
 import (
 	"errors"
@@ -18,27 +18,22 @@ import (
 // Collector accumulates the statistics of terms for Prometheus. Create one with
 // [NewCollector] or [Register]. Its methods may be called from any goroutine.
 type Collector struct {
-	descs descs
+	counters table[*Collector]
+	gauges   table[*orchestrator.TermStats]
 
-	mu        sync.Mutex // guards the fields below
-	terms     map[string]uint64
-	phases    map[string]histogram
-	changes   map[orchestrator.ChangeKind]uint64
-	outcomes  map[orchestrator.Outcome]uint64
-	calls     map[call]uint64
-	durations map[orchestrator.Op]histogram
-	excess    uint64
-	states    map[orchestrator.State]uint64 // changes of workers' states
-	last      orchestrator.TermStats
-	seen      bool // last is valid
+	mu         sync.Mutex // guards the fields below
+	counts     map[series]uint64
+	histograms map[series]histogram
+	last       orchestrator.TermStats
+	seen       bool // last is valid
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
 
-// call identifies a series of orchestrator_calls_total.
-type call struct {
-	op     orchestrator.Op
-	result string
+// series is a series of a counter or a histogram: its name without the prefix, and its labels.
+type series struct {
+	name   string
+	labels [2]string
 }
 
 // Option configures the collectors of this package.
@@ -73,41 +68,40 @@ func optionsOf(opts []Option) options {
 // NewCollector returns a collector that has observed no term. The caller must
 // register it; [Register] does both.
 func NewCollector(opts ...Option) *Collector {
-	o := optionsOf(opts)
 	c := &Collector{
-		descs:     newDescs(o.constLabels),
-		terms:     map[string]uint64{"ok": 0, "failed": 0, "cut": 0, "deposed": 0},
-		phases:    map[string]histogram{"list": {}, "plan": {}, "write": {}},
-		changes:   make(map[orchestrator.ChangeKind]uint64),
-		outcomes:  make(map[orchestrator.Outcome]uint64),
-		calls:     make(map[call]uint64),
-		durations: make(map[orchestrator.Op]histogram),
-		states:    map[orchestrator.State]uint64{orchestrator.Silent: 0, orchestrator.Lost: 0, orchestrator.Answering: 0},
+		counters: newTable("orchestrator_", opts, termCounters()...), gauges: newTable("orchestrator_", opts, termGauges()...),
+		counts: make(map[series]uint64), histograms: make(map[series]histogram),
 	}
 	// Create every series now, because rate() misses the first event of a series
 	// that appears with that event.
-	for _, kind := range []orchestrator.ChangeKind{
-		{Op: orchestrator.Start, Reason: orchestrator.ReasonMissing},
-		{Op: orchestrator.Start, Reason: orchestrator.ReasonLost},
-		{Op: orchestrator.Stop, Reason: orchestrator.ReasonUnexpected},
-		{Op: orchestrator.Stop, Reason: orchestrator.ReasonSurplus},
-		{Op: orchestrator.Move, Reason: orchestrator.ReasonRebalance},
-		{Op: orchestrator.Move, Reason: orchestrator.ReasonDrain},
-		{Op: orchestrator.Move, Reason: orchestrator.ReasonRequires},
-		{Op: orchestrator.Move, Reason: orchestrator.ReasonZone},
-		{Op: orchestrator.Move, Reason: orchestrator.ReasonLimit},
+	for _, result := range []string{"ok", "failed", "cut", "deposed"} {
+		c.count("terms_total", 0, result)
+	}
+	for _, phase := range []string{"list", "plan", "write"} {
+		c.histograms[series{phases, [2]string{phase}}] = histogram{}
+	}
+	for op, reasons := range map[orchestrator.ChangeOp][]orchestrator.Reason{
+		orchestrator.Start: {orchestrator.ReasonMissing, orchestrator.ReasonLost},
+		orchestrator.Stop:  {orchestrator.ReasonUnexpected, orchestrator.ReasonSurplus},
+		orchestrator.Move: {
+			orchestrator.ReasonRebalance, orchestrator.ReasonDrain, orchestrator.ReasonRequires, orchestrator.ReasonZone, orchestrator.ReasonLimit,
+		},
 	} {
-		c.changes[kind] = 0
+		for _, reason := range reasons {
+			c.count("changes_total", 0, string(op), string(reason))
+		}
 	}
 	for _, outcome := range []orchestrator.Outcome{
 		orchestrator.OutcomeDone, orchestrator.OutcomeFailed, orchestrator.OutcomeReturned,
 		orchestrator.OutcomeUnknown, orchestrator.OutcomeStopping, orchestrator.OutcomeSkipped,
 	} {
-		c.outcomes[outcome] = 0
+		c.count("change_outcomes_total", 0, string(outcome))
 	}
-	for _, op := range []orchestrator.Op{orchestrator.OpList, orchestrator.OpAdd, orchestrator.OpRemove, orchestrator.OpApply} {
-		c.addCalls(op, &orchestrator.CallStats{})
+	c.count("moves_excess_total", 0)
+	for _, state := range []orchestrator.State{orchestrator.Silent, orchestrator.Lost, orchestrator.Answering} {
+		c.count("worker_state_changes_total", 0, state.String())
 	}
+	c.addCalls(&orchestrator.TermStats{})
 	return c
 }
 
@@ -134,24 +128,21 @@ func (c *Collector) Observe(term orchestrator.TermStats) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	c.terms[result(&term)]++
+	c.count("terms_total", 1, result(&term))
 	c.addPhase("list", term.Listing)
 	c.addPhase("plan", term.Planning)
 	c.addPhase("write", term.Writing)
 	for kind, n := range term.Changes {
-		c.changes[kind] += uint64(n)
+		c.count("changes_total", n, string(kind.Op), string(kind.Reason))
 	}
 	for outcome, n := range term.Outcomes {
-		c.outcomes[outcome] += uint64(n)
+		c.count("change_outcomes_total", n, string(outcome))
 	}
 	for to, n := range term.StateChanges {
-		c.states[to] += uint64(n)
+		c.count("worker_state_changes_total", n, to.String())
 	}
-	c.excess += uint64(max(0, term.Adds-term.LowerBound))
-	c.addCalls(orchestrator.OpList, &term.List)
-	c.addCalls(orchestrator.OpAdd, &term.Add)
-	c.addCalls(orchestrator.OpRemove, &term.Remove)
-	c.addCalls(orchestrator.OpApply, &term.Apply)
+	c.count("moves_excess_total", max(0, term.Adds-term.LowerBound))
+	c.addCalls(&term)
 
 	c.last, c.seen = term, result(&term) != "deposed"
 	c.last.Changes, c.last.Outcomes, c.last.StateChanges, c.last.Err = nil, nil, nil, nil // counted above; do not retain them
@@ -166,26 +157,62 @@ func (c *Collector) Forget() {
 	c.seen = false
 }
 
-// addPhase records the duration of a phase, or nothing if the term did not reach it.
-func (c *Collector) addPhase(phase string, took time.Duration) {
-	if took > 0 {
-		h := c.phases[phase]
-		h.observe(took)
-		c.phases[phase] = h
+// Describe implements [prometheus.Collector].
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	c.counters.Describe(ch)
+	c.gauges.Describe(ch)
+}
+
+// Collect implements [prometheus.Collector]. All values of one scrape include the
+// same terms.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	for _, m := range c.values() {
+		ch <- m
 	}
 }
 
-func (c *Collector) addCalls(op orchestrator.Op, s *orchestrator.CallStats) {
-	c.calls[call{op, "done"}] += uint64(s.Done)
-	c.calls[call{op, "rejected"}] += uint64(s.Rejected)
-	c.calls[call{op, "stopping"}] += uint64(s.Stopping)
-	c.calls[call{op, "deposed"}] += uint64(s.Deposed)
-	c.calls[call{op, "timeout"}] += uint64(s.Timeout)
-	c.calls[call{op, "failed"}] += uint64(s.Failed)
+func (c *Collector) values() []prometheus.Metric {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.counters.values(c)
+	if c.seen && !c.last.RunEnded() {
+		all = append(all, c.gauges.values(&c.last)...)
+	}
+	return all
+}
 
-	h := c.durations[op]
-	h.add(&s.Seconds)
-	c.durations[op] = h
+// count adds to a counter.
+func (c *Collector) count(name string, n int, labels ...string) {
+	s := series{name: name}
+	copy(s.labels[:], labels)
+	c.counts[s] += uint64(n)
+}
+
+// addPhase records the duration of a phase, or nothing if the term did not reach it.
+func (c *Collector) addPhase(phase string, took time.Duration) {
+	if took > 0 {
+		s := series{phases, [2]string{phase}}
+		h := c.histograms[s]
+		h.observe(took)
+		c.histograms[s] = h
+	}
+}
+
+// addCalls records the calls of a term.
+func (c *Collector) addCalls(term *orchestrator.TermStats) {
+	for op, s := range map[orchestrator.Op]*orchestrator.CallStats{
+		orchestrator.OpList: &term.List, orchestrator.OpAdd: &term.Add, orchestrator.OpRemove: &term.Remove, orchestrator.OpApply: &term.Apply,
+	} {
+		for result, n := range map[string]int{
+			"done": s.Done, "rejected": s.Rejected, "stopping": s.Stopping, "deposed": s.Deposed, "timeout": s.Timeout, "failed": s.Failed,
+		} {
+			c.count("calls_total", n, op.String(), result)
+		}
+		is := series{"call_duration_seconds", [2]string{op.String()}}
+		h := c.histograms[is]
+		h.add(&s.Seconds)
+		c.histograms[is] = h
+	}
 }
 
 func result(term *orchestrator.TermStats) string {
@@ -229,7 +256,7 @@ func (h *histogram) add(d *orchestrator.Durations) {
 }
 
 // metric returns the histogram for Prometheus, with cumulative buckets.
-func (h histogram) metric(desc *prometheus.Desc, label string) prometheus.Metric {
+func (h *histogram) metric(desc *prometheus.Desc, label string) prometheus.Metric {
 	cumulative := make(map[float64]uint64, len(h.buckets))
 	var n uint64
 	for i, bound := range orchestrator.DurationBounds() {
