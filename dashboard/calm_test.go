@@ -45,7 +45,7 @@ func TestT16_HeldMovesAreShown(t *testing.T) {
 		require.Equal(t, []orchestrator.Hold{{Why: "deploy <3>\\u000a", Until: until.UTC()}}, status.Holds)
 		require.Equal(t, 4, status.MovesHeld)
 		const held = "4 moves for an even spread wait: deploy <3>\\u000a, until 2000-01-01 01:00:00 UTC at the latest"
-		require.Equal(t, held, api.HeldText(status.MovesHeld, status.Holds))
+		require.Equal(t, held, f.dashboard.HeldText(status.MovesHeld, status.Holds))
 		plan := get[api.WhatIf](t, f.dashboard, "/api/v1/what-if")
 		require.Equal(t, "The next term would change nothing; each open worker would have 0 to 4 tasks. "+held+".", plan.Verdict)
 		require.Equal(t, status.Holds, plan.Plan.Holds)
@@ -115,7 +115,7 @@ func TestT17_FallsAreShown(t *testing.T) {
 		w := get[api.WorkerDetail](t, f.dashboard, "/api/v1/worker?name=w1")
 		require.NotNil(t, w.Fallen)
 		const fell = "fell 3 times, less than ten minutes apart; gains nothing for an even spread until 2000-01-01 00:01:06 UTC"
-		require.Equal(t, fell, api.FellText(w.Fallen.Err.Error(), w.Fallen.Ends))
+		require.Equal(t, fell, f.dashboard.FellText(w.Fallen.Err.Error(), w.Fallen.Ends))
 		require.Equal(t, []api.Pause{*w.Fallen}, w.Pauses)
 		task := get[api.TaskDetail](t, f.dashboard, "/api/v1/task?name=t1")
 		i := len(task.Reasons) - 3 // after the worker that has it

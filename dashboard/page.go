@@ -44,7 +44,13 @@ type frame struct {
 	HistorySince time.Time
 	Tag          string     // the entity tag of the page
 	Header       api.Header // of the term
-	Content      any        // what the template of the page needs
+	Content      any        // the answer of the API that the page shows
+	Err          *api.Error // what-if: why there is no answer
+	// Of the overview and the terms: all workers, in the order in which they were added; the last terms, the
+	// newest first; and how many terms of the history were quiet.
+	Fleet []api.Worker
+	Plot  []api.TermRow
+	Quiet int
 }
 
 // Root returns the relative way to the root of the dashboard. It is empty unless the path has
@@ -68,44 +74,14 @@ func (f *frame) Section() string {
 	return f.Path
 }
 
-// The contents of the pages that show more than one answer of the API.
-type (
-	overview struct {
-		api.Status
-		Fleet []api.Worker  // all workers, in the order in which they were added
-		Terms []api.TermRow // the last ones, the newest first
-	}
-	termList struct {
-		api.Terms
-		Plot []api.TermRow // the last ones, the newest first
-		All  int           // terms, also those that did nothing
-	}
-	hypothesis struct {
-		Answer *api.WhatIf // nil: nothing is assumed, or Err says why there is no answer
-		Err    *api.Error
-	}
-)
-
 // HasBars reports whether each worker has a bar, and not only a cell.
-func (o *overview) HasBars() bool {
-	return len(o.Fleet) <= mostBars && fit(o.Fleet, pageBytes/3) == len(o.Fleet)
-}
-
-// cut removes what makes the page too long if names are.
-func (o *overview) cut() {
-	const mostNames = 4
-	o.Problems = slices.Clone(o.Problems)
-	for i := range o.Problems {
-		p := &o.Problems[i]
-		p.Workers, p.Tasks = p.Workers[:min(len(p.Workers), mostNames)], p.Tasks[:min(len(p.Tasks), mostNames)]
-	}
-	o.Problems = o.Problems[:fit(o.Problems, pageBytes/3)]
-	o.Changes = o.Changes[:fit(o.Changes, pageBytes/3)]
+func (f *frame) HasBars() bool {
+	return len(f.Fleet) <= mostBars && fit(f.Fleet, pageBytes/3) == len(f.Fleet)
 }
 
 // newTemplates parses the templates, and returns one for each page.
 func newTemplates(w words) (map[string]*template.Template, error) {
-	shared, err := template.New("").Funcs(pageFuncs(w)).ParseFS(web, "web/layout.html", "web/parts.html")
+	shared, err := template.New("").Funcs(sentenceFuncs(w)).ParseFS(web, "web/layout.html", "web/parts.html")
 	if err != nil {
 		return nil, err
 	}
@@ -122,73 +98,17 @@ func newTemplates(w words) (map[string]*template.Template, error) {
 	return templates, nil
 }
 
-// pageRoute is a page that shows a term.
-type pageRoute struct {
-	path   string // without the first slash
-	params []string
-	rows   int // the most rows of a list
-	// show sets the content of the frame.
-	show func(*view, *query, *frame) *api.Error
-}
-
-// showing returns a function that shows an answer of the API.
-func showing[A any](get func(*view, *query) (A, *api.Error)) func(*view, *query, *frame) *api.Error {
-	return func(v *view, q *query, f *frame) *api.Error {
-		a, err := get(v, q)
-		f.Content = &a
-		return err
-	}
-}
-
-// pages returns the pages. The name of the template of each is its path,
-// and that of the first is overview.
-func (h *Handler) pages() []pageRoute {
-	return []pageRoute{
-		{path: "", show: func(v *view, _ *query, f *frame) *api.Error {
-			content := &overview{Status: v.status(), Fleet: v.workers().rows, Terms: v.lastTerms()}
-			content.cut()
-			f.Content = content
-			return nil
-		}},
-		{path: "workers", params: []string{"q", "state", "sort", "after", "asked"}, rows: 200, show: showing((*view).workerList)},
-		{path: "worker", params: []string{"name", "after", "asked"}, rows: 200, show: showing((*view).worker)},
-		{path: "tasks", params: []string{"q", "waiting", "after"}, rows: 50, show: showing((*view).taskList)},
-		{path: "task", params: []string{"name", "after"}, rows: 200, show: showing((*view).task)},
-		{path: "terms", params: []string{"after"}, rows: 50, show: func(v *view, q *query, f *frame) *api.Error {
-			a, err := v.termList(q)
-			f.Content = &termList{Terms: a, Plot: v.lastTerms(), All: a.Total + v.past.Counts().Quiet}
-			return err
-		}},
-		{path: "term", params: []string{"number", "epoch"}, rows: 200, show: showing((*view).term)},
-		{path: "what-if", params: []string{"drain", "undrain", "lose", "silence", "add"}, rows: 60, show: func(v *view, q *query, f *frame) *api.Error {
-			content := &hypothesis{}
-			f.Content = content
-			if len(f.Query) == 0 {
-				return nil
-			}
-			answer, err := v.whatIf(q)
-			answer.Plan.Workers = answer.Plan.Workers[:min(len(answer.Plan.Workers), mostBars)]
-			content.Answer = &answer
-			if err == nil {
-				f.Header = answer.Header // a term may have ended meanwhile
-			}
-			return err
-		}},
-		{path: "about", show: func(v *view, q *query, f *frame) *api.Error {
-			f.Content = new(v.settings(q.access))
-			return nil
-		}},
-	}
-}
-
 // pageRoutes adds the routes of the pages and of their files.
 func (h *Handler) pageRoutes() error {
 	var err error
 	if h.templates, err = newTemplates(h.words); err != nil {
 		return fmt.Errorf("parse the pages: %w", err)
 	}
-	for _, p := range h.pages() {
-		h.handle(http.MethodGet, "/"+p.path, func(w http.ResponseWriter, r *http.Request) { h.servePage(w, r, &p) })
+	for _, rt := range h.routes() {
+		if rt.page != "" {
+			path := strings.TrimPrefix("/"+rt.page, "/overview")
+			h.handle(http.MethodGet, cmp.Or(path, "/"), func(w http.ResponseWriter, r *http.Request) { h.servePage(w, r, &rt) })
+		}
 	}
 	h.handle(http.MethodPost, "/drain", h.serveDrainForm)
 	for name, contentType := range map[string]string{
@@ -212,52 +132,56 @@ func tagOf(content ...any) string {
 }
 
 // servePage answers with a page of the last term.
-func (h *Handler) servePage(w http.ResponseWriter, r *http.Request, p *pageRoute) {
+func (h *Handler) servePage(w http.ResponseWriter, r *http.Request, rt *route) {
 	v, err := h.view()
 	if err != nil {
 		h.errorPage(w, r, err)
 		return
 	}
-	f := h.newFrame(r)
-	f.Header, f.HistorySince = v.header(), v.past.Counts().Since
+	f, past := h.newFrame(r), v.past.Counts()
+	f.Header, f.HistorySince, f.Quiet = v.header(), past.Since, past.Quiet
 	a := answer{status: http.StatusOK, tag: tagOf(v.tag(), f.Writable)}
-	if p.path == "" || v.snapshot == nil { // these pages show the term under way, and one that is overdue
+	if rt.name == "status" || v.snapshot == nil { // these pages show the term under way, and one that is overdue
 		a.tag = tagOf(v.tag(), f.Writable, v.progress(), v.overdue(time.Now()) != nil)
 	}
 	if matches(r.Header.Get("If-None-Match"), a.tag) {
 		h.write(w, r, a)
 		return
 	}
-	if v.snapshot == nil && p.path != "about" {
+	if v.snapshot == nil && rt.name != "settings" {
 		f.Content = v.progress()
 		h.writePage(w, r, a, "waiting", f)
 		return
 	}
-	if name := f.Query.Get("q"); p.path == "tasks" && len(f.Query) == 1 {
+	if name := f.Query.Get("q"); rt.name == "tasks" && len(f.Query) == 1 {
 		if _, whole := v.findTask(named(name)); whole {
 			redirect(w, "task?"+url.Values{"name": {name}}.Encode())
 			return
 		}
 	}
-	q := newQuery(r, p.params)
-	q.values, q.bytes, q.tagged = maps.Clone(f.Query), pageBytes, true
-	if p.rows > 0 {
-		q.values.Set("limit", strconv.Itoa(p.rows))
+	if rt.name == "status" || rt.name == "terms" {
+		f.Fleet, f.Plot = v.workers().rows, v.lastTerms()
 	}
-	if err = q.err; err == nil {
-		err = p.show(v, q, f)
+	q := newQuery(r, append(slices.Clip(rt.params), "asked"))
+	q.values, q.bytes, q.tagged = maps.Clone(f.Query), pageBytes, true
+	q.values.Set("limit", strconv.Itoa(max(rt.rows, 1)))
+	if err = q.err; err == nil && (rt.name != "what-if" || len(f.Query) > 0) {
+		f.Content, err = rt.get(v, q)
 	}
 	switch err = cmp.Or(q.err, err); {
 	case err == nil:
-	case p.path == "what-if": // which shows the error beside the form
-		f.Content = &hypothesis{Err: err}
+		if answer, ok := f.Content.(api.WhatIf); ok {
+			f.Header = answer.Header // a term may have ended meanwhile
+		}
+	case rt.name == "what-if": // which shows the error beside the form
+		f.Content, f.Err = nil, err
 		a.status, a.tag = err.Status, ""
 	default:
 		f.Content = err
 		h.writePage(w, r, answer{status: err.Status}, "error", f)
 		return
 	}
-	h.writePage(w, r, a, cmp.Or(p.path, "overview"), f)
+	h.writePage(w, r, a, rt.page, f)
 }
 
 // lastTerms returns the terms of the timeline, the newest first.

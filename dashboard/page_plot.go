@@ -239,7 +239,7 @@ type timeline struct {
 }
 
 type timelineBar struct {
-	Title          string
+	Row            api.TermRow
 	Phases, Starts []segment
 }
 
@@ -261,7 +261,7 @@ func timelineOf(rows []api.TermRow) *timeline {
 		stats := &row.Stats
 		x := timelineWidth - (i+1)*pitch + (pitch-2-width)/2
 		t.Quiet += row.Quiet
-		b := timelineBar{Title: termTitle(row)}
+		b := timelineBar{Row: row}
 		y := timelineHeight
 		for _, phase := range []struct {
 			class string
@@ -284,22 +284,6 @@ func timelineOf(rows []api.TermRow) *timeline {
 		t.Bars = append(t.Bars, b)
 	}
 	return t
-}
-
-// termTitle describes a term in the timeline.
-func termTitle(row api.TermRow) string {
-	s := &row.Stats
-	text := fmt.Sprintf("term %s: %s", grouped(s.Term.Number), took(s.Total))
-	if s.Adds > 0 {
-		text += fmt.Sprintf("; %s, at least %s needed", plural(s.Adds, "start"), grouped(s.LowerBound))
-	}
-	if s.Instances.Missing > 0 {
-		text += fmt.Sprintf("; %s missing", grouped(s.Instances.Missing))
-	}
-	if row.Quiet > 0 {
-		text += fmt.Sprintf("; then %s", plural(row.Quiet, "quiet term"))
-	}
-	return text
 }
 
 // loadPlot is a worker's number of tasks over time.
@@ -411,49 +395,9 @@ func quantile(d *orchestrator.Durations, part float64) string {
 	return "> " + took(bounds[len(bounds)-1])
 }
 
-// figures is what runs and what does not, in numbers.
-type figures struct {
-	Instances orchestrator.InstanceStats
-	Workers   []workerFigure
-	Crashing  int // tasks
-	// Past reports whether they are of an earlier term, whose page has its own lists.
-	Past bool
-	// InstanceParts and WorkerParts are the parts of a line.
-	InstanceParts, WorkerParts []segment
-}
-
-// workerFigure is the number of workers in a state. Tone says how the number is shown unless
-// it is 0.
-type workerFigure struct {
-	State, Tone string
-	Count       int
-}
-
-func figuresOf(instances orchestrator.InstanceStats, workers orchestrator.WorkerStats, crashing int, past bool) figures {
-	f := figures{
-		Instances: instances, Crashing: crashing, Past: past,
-		Workers: []workerFigure{
-			{"answering", "", workers.Answering},
-			{"silent", "warn", workers.Silent},
-			{"lost", "bad", workers.Lost},
-			{"draining", "", workers.Draining},
-			{"quarantined", "warn", workers.Quarantined},
-		},
-	}
-	if workers.Late > 0 {
-		f.Workers = append(f.Workers, workerFigure{"late", "warn", workers.Late})
-	}
-	f.InstanceParts = stack([]segment{
-		{Class: "answering", Width: instances.Running}, {Class: "silent", Width: instances.Held}, {Class: "lost", Width: instances.Missing},
-	})
-	f.WorkerParts = stack([]segment{
-		{Class: "answering", Width: workers.Answering}, {Class: "silent", Width: workers.Silent}, {Class: "lost", Width: workers.Lost},
-	})
-	return f
-}
-
-// stack makes the parts of a line of segments whose widths are numbers.
-func stack(parts []segment) []segment {
+// stack returns the parts of a line of what is as it should be, held or silent, and missing or lost.
+func stack(well, held, missing int) []segment {
+	parts := []segment{{Class: "answering", Width: well}, {Class: "silent", Width: held}, {Class: "lost", Width: missing}}
 	whole, x := 0, 0
 	for _, part := range parts {
 		whole += part.Width

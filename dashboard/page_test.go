@@ -152,21 +152,18 @@ func (s *sample) waiting() []api.Waiting {
 	}
 }
 
-func (s *sample) overview() *overview {
+func (s *sample) overview() *api.Status {
 	worker, task := s.at(8), api.Name{Name: s.task}
-	return &overview{
-		Status: api.Status{
-			Header: s.header, Title: "payments", Summary: "422 of 463 instances run; 5 things need a person",
-			Progress: &api.Progress{Term: orchestrator.Term{Number: 1262}, Phase: orchestrator.PhaseWrite, Done: 3, Total: 40, WaitingFor: []string{worker.Name}},
-			Problems: []api.Problem{
-				{Kind: api.ProblemLost, Text: worker.Name + " is lost: it did not answer for 44 s, and other workers take its 31 tasks", Workers: []api.Name{worker}, WorkersTotal: 1, Since: s.now.Add(-80 * time.Second)},
-				{Kind: api.ProblemUnplaced, Text: "4 instances of " + task.Name + " have no place: every worker that could take it runs one already", Tasks: []api.Name{task}, TasksTotal: 1},
-				{Kind: api.ProblemSilent, Text: "100 workers are silent: no answer in time; they hold 3,700 instances", Workers: []api.Name{s.at(7), s.at(4101), s.at(4102)}, WorkersTotal: 100, Since: s.now.Add(-44 * time.Second)},
-				{Kind: api.ProblemQuarantined, Text: s.at(5).Name + " is quarantined after 9 failed starts: disk full", Workers: []api.Name{s.at(5)}, WorkersTotal: 1},
-			},
-			ProblemsTotal: 5, Workers: s.workerStats(), Instances: s.instances(), Changes: s.changes,
+	return &api.Status{
+		Header: s.header, Title: "payments", Summary: "422 of 463 instances run; 5 things need a person",
+		Progress: &api.Progress{Term: orchestrator.Term{Number: 1262}, Phase: orchestrator.PhaseWrite, Done: 3, Total: 40, WaitingFor: []string{worker.Name}},
+		Problems: []api.Problem{
+			{Kind: api.ProblemLost, Text: worker.Name + " is lost: it did not answer for 44 s, and other workers take its 31 tasks", Workers: []api.Name{worker}, WorkersTotal: 1, Since: s.now.Add(-80 * time.Second)},
+			{Kind: api.ProblemUnplaced, Text: "4 instances of " + task.Name + " have no place: every worker that could take it runs one already", Tasks: []api.Name{task}, TasksTotal: 1},
+			{Kind: api.ProblemSilent, Text: "100 workers are silent: no answer in time; they hold 3,700 instances", Workers: []api.Name{s.at(7), s.at(4101), s.at(4102)}, WorkersTotal: 100, Since: s.now.Add(-44 * time.Second)},
+			{Kind: api.ProblemQuarantined, Text: s.at(5).Name + " is quarantined after 9 failed starts: disk full", Workers: []api.Name{s.at(5)}, WorkersTotal: 1},
 		},
-		Fleet: s.workers, Terms: s.terms,
+		ProblemsTotal: 5, Workers: s.workerStats(), Instances: s.instances(), Changes: s.changes,
 	}
 }
 
@@ -177,6 +174,7 @@ func (s *sample) pages() map[string]*frame {
 		values, _ := url.ParseQuery(query)
 		frames[name] = &frame{
 			Dashboard: "payments", Path: path, Query: values, Writable: true, HistorySince: s.now.Add(-3 * time.Hour), Header: s.header, Content: content,
+			Fleet: s.workers, Plot: s.terms,
 		}
 	}
 	rows := s.workers[:min(len(s.workers), 200)]
@@ -237,7 +235,7 @@ func (s *sample) pages() map[string]*frame {
 	}
 	add("task", "task", "name="+url.QueryEscape(s.task), task)
 
-	add("terms", "terms", "", &termList{Terms: api.Terms{Header: s.header, Page: api.Page{Total: 1000, Matching: 1000, After: "1200"}, Terms: s.terms[:50]}, Plot: s.terms})
+	add("terms", "terms", "", &api.Terms{Header: s.header, Page: api.Page{Total: 1000, Matching: 1000, After: "1200"}, Terms: s.terms[:50]})
 	term := &api.TermDetail{Header: s.header, TermRow: s.terms[2], ChangesTotal: 4000, EventsTotal: 3}
 	term.Stats.Deferred = 3
 	for _, c := range s.changes {
@@ -259,7 +257,7 @@ func (s *sample) pages() map[string]*frame {
 		answer.Plan.Changes = append(answer.Plan.Changes, c.Change)
 	}
 	answer.Plan.Waiting = s.waiting()
-	add("what-if", "what-if", url.Values{"drain": {s.at(3).Name, s.at(4).Name}, "add": {s.at(0).Name}}.Encode(), &hypothesis{Answer: answer})
+	add("what-if", "what-if", url.Values{"drain": {s.at(3).Name, s.at(4).Name}, "add": {s.at(0).Name}}.Encode(), answer)
 
 	add("about", "about", "", &api.Settings{
 		Header: s.header, Config: orchestrator.Config{
@@ -342,6 +340,7 @@ func TestPages_AreWellFormed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			html := render(t, templates, name, f)
 			require.NotContains(t, html, "ZgotmplZ")
+			require.NotContains(t, html, "template: ", "a sentence that cannot be said")
 			counts, ids := make(map[string]int), make(map[string]bool)
 			for _, n := range parse(t, html) {
 				tag := n.Name.Local
@@ -623,15 +622,33 @@ func TestD2_LongNames(t *testing.T) {
 	templates, err := newTemplates(sentences(t))
 	require.NoError(t, err)
 	s := newSample(40, func(string, int) string { return strings.Repeat("\U0001f9ed", api.LongestText) })
-	content := s.overview()
-	require.False(t, content.HasBars())
+	content, f := s.overview(), s.pages()["overview"]
+	require.False(t, f.HasBars())
 	for i := range content.Problems {
 		content.Problems[i].Workers = slices.Repeat([]api.Name{s.at(0)}, mostNames)
 	}
-	content.cut()
-	f := s.pages()["overview"]
+	cutProblems(content, &query{tagged: true, bytes: pageBytes})
+	content.Changes = content.Changes[:fit(content.Changes, pageBytes/3)]
 	f.Content = content
 	html := render(t, templates, "overview", f)
 	require.Less(t, len(html), 256<<10)
 	require.Contains(t, html, "more</p>", "the problems that are left out")
+}
+
+func TestHeldText(t *testing.T) {
+	until := time.Date(2026, 11, 27, 23, 30, 0, 0, time.FixedZone("", 3600))
+	for want, c := range map[string]struct {
+		moves int
+		holds []orchestrator.Hold
+	}{
+		"":                                {},
+		"7 moves for an even spread wait": {moves: 7},
+		"Moves for an even spread wait: a\\u000a": {holds: []orchestrator.Hold{{Why: "a\n"}}},
+		"1 move for an even spread waits: a, until 2026-11-27 22:30:00 UTC at the latest; b": {
+			1, []orchestrator.Hold{{Why: "a", Until: until}, {Why: "b"}},
+		},
+		"2 moves for an even spread wait: a; b; c; and 2 more": {2, []orchestrator.Hold{{Why: "a"}, {Why: "b"}, {Why: "c"}, {Why: "d"}, {Why: "e"}}},
+	} {
+		require.Equal(t, want, sentences(t).held(c.moves, c.holds))
+	}
 }

@@ -3,7 +3,6 @@ package dashboard
 // What the templates call: numbers, times and sentences.
 
 import (
-	"cmp"
 	"fmt"
 	"html/template"
 	"maps"
@@ -21,28 +20,19 @@ import (
 	"github.com/f8949c05/orchestrator/history"
 )
 
-// pageFuncs returns the functions of the templates.
-func pageFuncs(w words) template.FuncMap {
+// sentenceFuncs returns the functions of all templates.
+func sentenceFuncs(w words) template.FuncMap {
 	return template.FuncMap{
-		"ago": agoOf, "because": w.reasonOf, "changes": changesOf, "clock": utc, "condition": conditionOf, "count": grouped, "decimal": decimal,
-		"fell": fell, "happened": w.happened, "held": api.HeldText,
-		"isLink": isLink, "item": itemOf, "linked": linked, "list": listOf, "merge": mergeQuery, "minus": minus, "name": nameOf,
-		"names": namesOf, "percent": percent, "placed": isPlaced, "placement": placementOf, "plural": plural, "urgency": urgency, "stamp": stamp, "states": statesOf,
-		"refused": refused, "remarks": w.remarksOf, "remarksBesides": w.remarksBesides, "repeats": repeats, "rules": w.rulesOf, "sum": sum, "tries": w.triesOf, "text": textOf, "took": took, "unlimited": unlimited, "waits": w.waits,
-		"assumed": assumedOf, "waitingKinds": waitingKinds, "workerStates": workerStates, "workerOrders": workerOrders,
+		"ago": agoOf, "at": api.Clock, "because": w.reasonOf, "clock": utc, "condition": conditionOf, "contains": strings.Contains,
+		"count": grouped, "decimal": decimal, "dict": dict, "earlier": earlier, "fell": w.fell, "fields": strings.Fields, "held": w.held, "isLink": isLink,
+		"join": strings.Join, "linked": linked, "list": listOf, "merge": mergeQuery, "minus": minus, "name": nameOf, "names": namesOf,
+		"percent": percent, "pick": pick, "placed": w.isPlaced, "plural": plural, "plus": plus, "refused": refused, "repeats": repeats,
+		"sameDay": clock, "say": w.say, "shorten": shorten, "stamp": stamp, "states": statesOf, "sum": sum, "stack": stack, "tally": count, "text": textOf,
+		"took": took, "tries": w.triesOf, "trim": strings.TrimPrefix, "unlimited": unlimited, "urgency": urgency, "word": w.word,
 
-		"bars": barsOf, "calls": callsOf, "cells": cellsOf, "difference": differenceOf, "figures": figuresOf,
+		"bars": barsOf, "calls": callsOf, "cells": cellsOf, "difference": differenceOf,
 		"histogram": histogramOf, "load": loadOf, "timeline": timelineOf,
 	}
-}
-
-// The choices of the forms.
-func workerStates() []string {
-	return []string{"answering", "silent", "lost", "late", "draining", "quarantined", "stuck"}
-}
-func workerOrders() []string { return []string{"name", "tasks"} }
-func waitingKinds() []orchestrator.WaitingKind {
-	return []orchestrator.WaitingKind{"any", "missing", orchestrator.WaitingUnplaced, orchestrator.WaitingFailing, orchestrator.WaitingHeld, orchestrator.WaitingStaying}
 }
 
 // grouped returns a whole number with separators between the thousands.
@@ -134,6 +124,16 @@ func agoOf(t, now time.Time) age {
 func decimal(x float64) string { return strconv.FormatFloat(x, 'f', 1, 64) }
 func percent(x float64) string { return strconv.FormatFloat(100*x, 'f', -1, 64) + " %" }
 func minus(a, b int) int       { return a - b }
+func plus(a, b int) int        { return a + b }
+
+// dict returns a map of keys and their values.
+func dict(pairs ...any) map[string]any {
+	m := make(map[string]any, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		m[fmt.Sprint(pairs[i])] = pairs[i+1]
+	}
+	return m
+}
 
 // triesOf returns the counters of a problem: "19 starts refused, by 9 workers; next try in 3 s". It is empty
 // without tries.
@@ -183,16 +183,6 @@ func namesOf(names []api.Name, total int) nameList {
 	return nameList{names, max(total-len(names), 0)}
 }
 
-// changeTable is a table of changes. Terms reports whether they are of several terms. More of
-// Total changes are not in the rows.
-type changeTable struct {
-	Caption     string
-	Rows        []api.RepeatedChange
-	Total, More int
-	Now         time.Time
-	Terms       bool
-}
-
 // repeats makes rows of the changes of one term.
 func repeats(changes []api.Change) []api.RepeatedChange {
 	rows := make([]api.RepeatedChange, len(changes))
@@ -202,49 +192,17 @@ func repeats(changes []api.Change) []api.RepeatedChange {
 	return rows
 }
 
-func changesOf(caption string, rows []api.RepeatedChange, total int, now time.Time, terms bool) changeTable {
-	more := total
+// earlier returns how many of so many changes are not in the rows.
+func earlier(rows []api.RepeatedChange, total int) int {
 	for i := range rows {
-		more -= rows[i].Times
+		total -= rows[i].Times
 	}
-	return changeTable{caption, rows, total, max(more, 0), now, terms}
+	return max(total, 0)
 }
 
 // conditionOf returns the words for a worker's condition in a term, as statesOf does.
 func conditionOf(c *history.Condition) []string {
 	return statesOf(api.Worker{State: c.State, Draining: c.Draining, Quarantined: c.Quarantined})
-}
-
-// remarks is what there is to say of a term. Bad reports whether the term did not end as it
-// should.
-type remarks struct {
-	Text string
-	Bad  bool
-}
-
-func (w words) remarksOf(row api.TermRow) remarks {
-	text := w.say("failures", row.Stats, ", ")
-	if err := row.Stats.Err; err != nil {
-		err := shorten(strings.TrimPrefix(textOf(err), fmt.Sprintf("term %d: ", row.Stats.Term.Number)), 120)
-		text = strings.TrimPrefix(text+", "+err, ", ")
-	}
-	return remarks{strings.Trim(text+", "+w.say("remarks", row, ", "), ", "), text != ""}
-}
-
-// remarksBesides returns the remarks without the failures of the term.
-func (w words) remarksBesides(row api.TermRow) remarks {
-	row.Stats.Err = nil
-	return w.remarksOf(row)
-}
-
-// item is an entry of the menu.
-type item struct {
-	Root, Path, Text string
-	Current, Here    bool
-}
-
-func itemOf(f *frame, path, text string) item {
-	return item{f.Root(), path, text, f.Section() == path, f.Path == path}
 }
 
 // mergeQuery returns the relative link to a page with a parameter added to the query.
@@ -286,121 +244,38 @@ func tone(w api.Worker) string {
 	return "answering"
 }
 
-// fell returns what follows from the falls of a worker.
-func fell(p *api.Pause) string { return api.FellText(errText(p.Err), p.Ends) }
+// fell returns what follows from the falls of a worker, and until when.
+func (w words) fell(falls any, ends time.Time) string {
+	return w.say("fell", dict("Falls", falls, "Ends", ends), "; ")
+}
+
+// held returns how many moves for an even spread wait, and for the first holds why and until when, without a
+// full stop. It is empty without moves and holds.
+func (w words) held(moves int, holds []orchestrator.Hold) string {
+	return w.say("held", dict("Moves", moves, "Holds", holds), "")
+}
 
 // reasonOf returns why a worker has a task or not, as a sentence without its end. changes are
 // the last ones of the task, the newest first: if the worker keeps the task, one of them may
 // have brought it.
 func (w words) reasonOf(r api.WorkerReason, changes []api.RepeatedChange) string {
-	text := w.reason("not here", r.Reason)
-	if r.Has {
-		text = w.reason("here", r.Reason)
-	}
-	if r.Label != "" {
-		text = lacks(r.Label)
-	}
-	if broughtBy := r.Reason == orchestrator.ReasonStays || w.Lookup("moved "+string(r.Reason)) != nil; r.Has && broughtBy {
-		for i := range changes {
-			if c := &changes[i].Change; c.Kind.Op != orchestrator.Stop && c.To == r.Worker.Name && c.Outcome == orchestrator.OutcomeDone {
-				text = cmp.Or(w.say("moved "+string(c.Kind.Reason), nil, ""), w.reason("here", c.Kind.Reason)) + " in term " + grouped(changes[i].Term.Number)
-				break
-			}
-		}
-	}
-	if r.Until > 0 {
-		text += "; tried again in term " + grouped(r.Until)
-	}
-	if !r.Ends.IsZero() {
-		text = "the worker " + api.FellText(r.Failure, r.Ends)
-	}
-	return text
-}
-
-// lacks returns that a worker does not fulfil a label as a task requires it.
-func lacks(label string) string {
-	if label, not := strings.CutPrefix(label, "!"); not {
-		return "the worker has the label " + quote(label)
-	}
-	return "the worker does not have the label " + quote(label)
-}
-
-// waits returns why instances wait.
-func (w words) waits(waiting api.Waiting) string {
-	kind := "waits"
-	if waiting.Reason == orchestrator.ReasonPaused && waiting.Kind() == orchestrator.WaitingStaying {
-		kind = "waits staying"
-	}
-	text := w.reason(kind, waiting.Reason)
-	if waiting.Causes != nil {
-		text += ": " + textOf(waiting.Causes)
-	}
-	return text
-}
-
-// placementOf returns the settings and the weight of a worker as a list: "zone east, gpu, at
-// most 9 tasks, weighs 40 of 27".
-func placementOf(w api.Worker) string {
-	var parts []string
-	s := w.Settings
-	if s.Zone != "" {
-		parts = append(parts, "zone "+s.Zone)
-	}
-	parts = append(parts, s.Labels...)
-	if s.Share > 1 {
-		parts = append(parts, "share "+grouped(s.Share))
-	}
-	if s.MaxTasks > 0 {
-		parts = append(parts, "at most "+plural(s.MaxTasks, "task"))
-	}
-	if w.Weight > 0 || w.Level > 0 {
-		parts = append(parts, "weighs "+grouped(w.Weight)+" of "+grouped(w.Level))
-	}
-	if !w.OutOfBand.IsZero() {
-		parts = append(parts, "out of its band since "+api.Clock(w.OutOfBand))
-	}
-	return strings.Join(parts, ", ")
+	i := slices.IndexFunc(changes, func(c api.RepeatedChange) bool {
+		return c.Change.Kind.Op != orchestrator.Stop && c.Change.To == r.Worker.Name && c.Change.Outcome == orchestrator.OutcomeDone
+	})
+	return w.say("because", dict("R", r, "By", changes[max(i, 0):max(i+1, 0)]), "")
 }
 
 // isPlaced reports whether there is something to say of the placement of some worker.
-func isPlaced(workers []api.Worker) bool {
-	return slices.ContainsFunc(workers, func(w api.Worker) bool { return placementOf(w) != "" })
-}
-
-// rulesOf returns the rules of a task as sentences.
-func (w words) rulesOf(t api.Task) string {
-	var has, not []string
-	for _, label := range t.Requires {
-		if label, without := strings.CutPrefix(label, "!"); without {
-			not = append(not, quote(label))
-		} else {
-			has = append(has, quote(label))
-		}
-	}
-	return w.say("rules", struct {
-		api.Task
-		Has, Not string
-	}{t, strings.Join(has, ", "), strings.Join(not, ", ")}, " ")
+func (w words) isPlaced(workers []api.Worker) bool {
+	return slices.ContainsFunc(workers, func(of api.Worker) bool { return w.say("placement", of, "") != "" })
 }
 
 // urgency returns how a problem is shown.
 func urgency(kind api.ProblemKind) string {
-	switch kind {
-	case api.ProblemMassLoss, api.ProblemNoTerms, api.ProblemCut, api.ProblemLost, api.ProblemUnplaced, api.ProblemFailing:
+	if slices.Contains(severity[:6], kind) {
 		return "bad"
 	}
 	return "warn"
-}
-
-// assumption is a part of the what-if form: the workers to which something is assumed to
-// happen.
-type assumption struct {
-	Param, Legend string
-	Names         []string
-}
-
-func assumedOf(param, legend string, query url.Values) assumption {
-	return assumption{param, legend, slices.DeleteFunc(slices.Clone(query[param]), func(name string) bool { return name == "" })}
 }
 
 // textPart is a piece of a text: plain, or a link to a worker or a task.

@@ -15,39 +15,37 @@ const apiPrefix = "/api/v1/"
 //go:embed api/openapi.json
 var openAPI []byte
 
-// route is a route of the API that reads.
+// route is a route of the API that reads, and the page that shows the same.
 type route struct {
 	name   string
+	page   string   // its template; empty: it has no page
+	rows   int      // of a list on the page, at most
 	params []string // that it takes; others are refused
 	// fresh: the answer depends on more than the last term, such as the time or the caller.
 	fresh bool
 	get   func(*view, *query) (any, *api.Error)
 }
 
+// of returns get as the function of a route.
+func of[A any](get func(*view, *query) (A, *api.Error)) func(*view, *query) (any, *api.Error) {
+	return func(v *view, q *query) (any, *api.Error) { return get(v, q) }
+}
+
 // routes returns the routes that read.
 func (h *Handler) routes() []route {
 	rows := func(params ...string) []string { return append(params, "limit", "after") }
 	return []route{
-		{name: "status", fresh: true, get: func(v *view, _ *query) (any, *api.Error) { return v.status(), nil }},
-		{name: "progress", fresh: true, get: func(v *view, _ *query) (any, *api.Error) { return v.current(), nil }},
-		{name: "workers", params: rows("q", "state", "sort"), get: func(v *view, q *query) (any, *api.Error) { return v.workerList(q) }},
-		{name: "worker", params: rows("name"), get: func(v *view, q *query) (any, *api.Error) { return v.worker(q) }},
-		{name: "tasks", params: rows("q", "waiting"), get: func(v *view, q *query) (any, *api.Error) { return v.taskList(q) }},
-		{name: "task", params: rows("name"), get: func(v *view, q *query) (any, *api.Error) { return v.task(q) }},
-		{name: "terms", params: rows(), get: func(v *view, q *query) (any, *api.Error) { return v.termList(q) }},
-		{
-			name: "term", params: []string{"number", "epoch", "limit"},
-			get: func(v *view, q *query) (any, *api.Error) { return v.term(q) },
-		},
-		{
-			name: "changes", params: rows("task", "worker", "reason", "outcome", "since", "newer"),
-			get: func(v *view, q *query) (any, *api.Error) { return v.changeList(q) },
-		},
-		{name: "settings", fresh: true, get: func(v *view, q *query) (any, *api.Error) { return v.settings(q.access), nil }},
-		{
-			name: "what-if", params: []string{"drain", "undrain", "silence", "lose", "add", "limit"}, fresh: true,
-			get: func(v *view, q *query) (any, *api.Error) { return v.whatIf(q) },
-		},
+		{name: "status", page: "overview", fresh: true, get: of((*view).status)},
+		{name: "progress", fresh: true, get: of((*view).current)},
+		{name: "workers", page: "workers", rows: 200, params: rows("q", "state", "sort"), get: of((*view).workerList)},
+		{name: "worker", page: "worker", rows: 200, params: rows("name"), get: of((*view).worker)},
+		{name: "tasks", page: "tasks", rows: 50, params: rows("q", "waiting"), get: of((*view).taskList)},
+		{name: "task", page: "task", rows: 200, params: rows("name"), get: of((*view).task)},
+		{name: "terms", page: "terms", rows: 50, params: rows(), get: of((*view).termList)},
+		{name: "term", page: "term", rows: 200, params: []string{"number", "epoch", "limit"}, get: of((*view).term)},
+		{name: "changes", params: rows("task", "worker", "reason", "outcome", "since", "newer"), get: of((*view).changeList)},
+		{name: "settings", page: "about", fresh: true, get: of((*view).settings)},
+		{name: "what-if", page: "what-if", rows: 60, params: []string{"drain", "undrain", "silence", "lose", "add", "limit"}, fresh: true, get: of((*view).whatIf)},
 	}
 }
 

@@ -19,14 +19,14 @@ const (
 )
 
 // status returns the state of the fleet.
-func (v *view) status() api.Status {
+func (v *view) status(q *query) (api.Status, *api.Error) {
 	out := api.Status{
 		Header: v.header(), Title: v.h.title, Progress: v.progress(),
 		Workers: v.stats.Workers, Instances: v.stats.Instances,
 		Holds: someHolds(v.plan().Holds), HeldSince: v.heldSince(), MovesHeld: v.stats.MovesHeld,
 		HighestLoad: v.stats.HighestLoad, OutOfBand: v.stats.OutOfBand,
 	}
-	out.Changes, _ = v.changesOf(history.Filter{}, lastChanges, mostBytes/3)
+	out.Changes, _ = v.changesOf(history.Filter{}, lastChanges, q.bytes/3)
 	problems := v.causes()
 	for i := range problems {
 		if problems[i].Tried == "runs" {
@@ -48,16 +48,29 @@ func (v *view) status() api.Status {
 		at = len(problems)
 	}
 	problems = slices.Insert(slices.Clone(problems), at, v.h.told()...)
-	out.ProblemsTotal = len(problems)
-	out.Problems = problems[:min(len(problems), mostProblems)]
-	out.Problems = slices.Clone(out.Problems[:fit(out.Problems, mostBytes/2)])
+	out.ProblemsTotal, out.Problems = len(problems), problems
+	cutProblems(&out, q)
 	for i := range out.Problems {
 		if p := &out.Problems[i]; p.Since.IsZero() {
 			p.Since = v.since(p)
 		}
 	}
 	out.Summary = v.summary(len(problems))
-	return out
+	return out, nil
+}
+
+// cutProblems removes the problems, and the names in those of a page, that make an answer too long.
+func cutProblems(out *api.Status, q *query) {
+	names := mostNames
+	if q.tagged {
+		names /= 2
+	}
+	out.Problems = slices.Clone(out.Problems[:min(len(out.Problems), mostProblems)])
+	for i := range out.Problems {
+		p := &out.Problems[i]
+		p.Workers, p.Tasks = p.Workers[:min(len(p.Workers), names)], p.Tasks[:min(len(p.Tasks), names)]
+	}
+	out.Problems = out.Problems[:fit(out.Problems, q.bytes/3)]
 }
 
 // told returns the problems of the program.
@@ -139,28 +152,22 @@ func (v *view) summary(problems int) string {
 }
 
 // settings returns the settings in force and what the caller may do.
-func (v *view) settings(access Access) api.Settings {
+func (v *view) settings(q *query) (api.Settings, *api.Error) {
 	past := v.past.Counts()
 	return api.Settings{
 		Header: v.header(), Config: v.lead.Config(), Go: runtime.Version(), Module: moduleVersion(), Limit: mostRows,
-		Writable:     v.h.drain != nil && access >= WriteAccess,
+		Writable:     v.h.drain != nil && q.access >= WriteAccess,
 		HistoryTerms: past.Terms, HistoryChanges: past.Changes, HistorySince: past.Since,
-	}
+	}, nil
 }
 
 // moduleVersion returns the version of this module in the program.
 func moduleVersion() string {
-	const path = "github.com/f8949c05/orchestrator"
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	if info.Main.Path == path {
-		return info.Main.Version
-	}
-	for _, module := range info.Deps {
-		if module.Path == path {
-			return module.Version
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, module := range append(info.Deps, &info.Main) {
+			if module.Path == "github.com/f8949c05/orchestrator" {
+				return module.Version
+			}
 		}
 	}
 	return "unknown"

@@ -25,13 +25,9 @@ type textTemplate = template.Template
 
 // newTexts parses the templates of the answers as text.
 func (h *Handler) newTexts() (*textTemplate, error) {
-	funcs := maps.Clone(pageFuncs(h.words))
+	funcs := maps.Clone(sentenceFuncs(h.words))
 	maps.Copy(funcs, template.FuncMap{
-		"all": func(w orchestrator.WorkerStats) int { return w.Answering + w.Silent + w.Lost },
-		"at":  api.Clock, "ended": endedAt, "fellText": api.FellText, "isKind": isKind, "join": strings.Join, "line": textOf,
-		"earlier": func(rows []api.RepeatedChange, total int) int {
-			return changesOf("", rows, total, time.Time{}, false).More
-		},
+		"all": func(w orchestrator.WorkerStats) int { return w.Answering + w.Silent + w.Lost }, "isKind": isKind,
 		"more": func(n int, noun string) string {
 			if n > 0 {
 				return "and " + plural(n, noun) + "\n"
@@ -56,9 +52,6 @@ func (h *Handler) newTexts() (*textTemplate, error) {
 	})
 	return template.New("").Funcs(funcs).ParseFS(web, "web/text.txt")
 }
-
-// endedAt returns when the term of an answer ended.
-func endedAt(h api.Header) time.Time { return h.Start.Add(h.Took) }
 
 // wanted returns the parameters of the media type text/plain that a request accepts, or nil if it does
 // not begin with that.

@@ -100,8 +100,8 @@ func (v *view) progress() *api.Progress {
 }
 
 // current returns the answer that is always up to date.
-func (v *view) current() api.Current {
-	return api.Current{Header: v.header(), Tag: v.tag(), Progress: v.progress()}
+func (v *view) current(*query) (api.Current, *api.Error) {
+	return api.Current{Header: v.header(), Tag: v.tag(), Progress: v.progress()}, nil
 }
 
 // errText returns the text of an error, or "".

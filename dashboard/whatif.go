@@ -73,7 +73,7 @@ func (v *view) whatIf(q *query) (api.WhatIf, *api.Error) {
 		return api.WhatIf{}, v.h.notLeading(sentence(err))
 	}
 	v.countLosses(&plan)
-	answer := v.planned(&plan, limit, q.bytes)
+	answer := v.planned(&plan, q, limit)
 	if q.tagged && len(v.plans) < mostPlans {
 		v.plans[key] = answer
 	}
@@ -117,7 +117,11 @@ func (v *view) hypothesis(q *query) (h orchestrator.Hypothesis[int, string]) {
 }
 
 // planned returns a plan with its names as text, and without what exceeds the bounds.
-func (v *view) planned(p *api.Plan, limit, bytes int) api.WhatIf {
+func (v *view) planned(p *api.Plan, q *query, limit int) api.WhatIf {
+	most, bytes := limit, q.bytes/4
+	if q.tagged {
+		most = mostBars
+	}
 	out := api.WhatIf{
 		Header: v.header(), Verdict: v.h.words.verdict(p), WorkersTotal: len(p.Workers),
 		WaitingTotal: len(p.Waiting), PausedTotal: len(p.Paused),
@@ -127,11 +131,11 @@ func (v *view) planned(p *api.Plan, limit, bytes int) api.WhatIf {
 	}
 	change := func(w orchestrator.WorkerPlan[string]) int { return max(w.After-w.Before, w.Before-w.After) }
 	workers := slices.SortedStableFunc(slices.Values(p.Workers), func(a, b orchestrator.WorkerPlan[string]) int { return cmp.Compare(change(b), change(a)) })
-	out.Plan = api.Plan{Stats: p.Stats, Workers: some(workers, limit, bytes/4)}
+	out.Plan = api.Plan{Stats: p.Stats, Workers: some(workers, most, bytes)}
 	to := &out.Plan
-	to.Changes, to.Waiting, to.Paused = some(p.Changes, limit, bytes/4), some(p.Waiting, limit, bytes/4), some(p.Paused, limit, bytes/4)
+	to.Changes, to.Waiting, to.Paused = some(p.Changes, limit, bytes), some(p.Waiting, limit, bytes), some(p.Paused, limit, bytes)
 	to.Holds = someHolds(p.Holds)
-	if held := api.HeldText(p.Stats.MovesHeld, to.Holds); held != "" {
+	if held := v.h.words.held(p.Stats.MovesHeld, to.Holds); held != "" {
 		out.Verdict += " " + held + "."
 	}
 	return out
@@ -156,10 +160,10 @@ func some[E any](all []E, limit, bytes int) []E {
 func (w words) verdict(p *api.Plan) string {
 	say := struct {
 		orchestrator.TermStats
-		Does             []string
-		Least, Most      int // tasks of an open worker
-		Failing, Staying int // instances
-	}{TermStats: p.Stats, Least: -1}
+		Ops              map[string]int // changes
+		Least, Most      int            // tasks of an open worker
+		Failing, Staying int            // instances
+	}{TermStats: p.Stats, Ops: make(map[string]int), Least: -1}
 	for i := range p.Workers {
 		if w := &p.Workers[i]; w.State == orchestrator.Answering && !w.Draining && !w.Quarantined {
 			say.Most = max(say.Most, w.After)
@@ -168,19 +172,8 @@ func (w words) verdict(p *api.Plan) string {
 			}
 		}
 	}
-	for _, op := range []orchestrator.ChangeOp{orchestrator.Move, orchestrator.Start, orchestrator.Stop} {
-		n := 0
-		for kind, times := range p.Stats.Changes {
-			if kind.Op == op {
-				n += times
-			}
-		}
-		switch {
-		case n > 0 && say.Does == nil:
-			say.Does = append(say.Does, string(op)+" "+plural(n, "instance"))
-		case n > 0:
-			say.Does = append(say.Does, string(op)+" "+grouped(n))
-		}
+	for kind, times := range p.Stats.Changes {
+		say.Ops[string(kind.Op)] += times
 	}
 	for i := range p.Waiting {
 		switch w := &p.Waiting[i]; w.Kind() {

@@ -3,24 +3,21 @@ package dashboard
 // The sentences of pages, API and command, from web/words.txt.
 
 import (
-	"cmp"
 	"strings"
 	"text/template"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
-	"github.com/f8949c05/orchestrator/history"
 )
 
 // words is the sentences of web/words.txt.
 type words struct{ *template.Template }
 
 func newWords() (words, error) {
-	t, err := template.New("").Funcs(template.FuncMap{
-		"clock": clock, "count": grouped, "held": api.HeldText, "minus": minus, "pick": pick, "plural": plural, "tally": count,
-	}).ParseFS(web, "web/words.txt")
-	return words{t}, err
+	w := words{template.New("")}
+	_, err := w.Funcs(sentenceFuncs(w)).ParseFS(web, "web/words.txt")
+	return w, err
 }
 
 // say returns the lines of a sentence that are not empty, with sep between them. It returns "" if there is
@@ -41,13 +38,10 @@ func (w words) say(name string, data any, sep string) string {
 	return strings.Join(lines, sep)
 }
 
-// reason returns the words of a kind for a reason, or else the reason.
-func (w words) reason(kind string, r orchestrator.Reason) string {
-	return cmp.Or(w.say(kind+" "+string(r), nil, ""), string(r))
+// word returns the words of a kind for a reason, or "".
+func (w words) word(kind string, r orchestrator.Reason) string {
+	return w.say(kind+" "+string(r), nil, "")
 }
-
-// happened returns what a cause of an uneven spread did, as the end of a sentence that begins with its workers.
-func (w words) happened(c *history.Cause) string { return w.say("happened", c, "") }
 
 // problem returns a cause as a problem.
 func (c *causes) problem(from *cause) api.Problem {
@@ -88,13 +82,13 @@ func (c *causes) problem(from *cause) api.Problem {
 func (c *causes) text(from *cause, p *api.Problem) string {
 	say := struct {
 		api.Problem
-		Workers, Tasks, State, Since, Until, Err, Rules, Breaks, Waits, Band string
-		N, T, Instances, Moves, All                                          int // workers and tasks that it concerns; all workers
-		Later, Others                                                        bool
-		Reason                                                               orchestrator.Reason
+		Workers, Tasks, State, Since, Until, Err, Rules, Band string
+		N, T, Instances, Moves, All                           int // workers and tasks that it concerns; all workers
+		Later, Others                                         bool
+		Reason                                                orchestrator.Reason
 	}{
 		Problem: *p, Workers: subject(p.Workers, p.WorkersTotal, "worker"), Tasks: subject(p.Tasks, p.TasksTotal, "task"), State: string(p.Kind),
-		Err: shorten(from.err, 160), Rules: from.rules, Breaks: c.h.words.say("breaks "+string(from.reason), nil, ""), Waits: c.h.words.reason("waits", from.reason),
+		Err: shorten(from.err, 160), Rules: from.rules,
 		Band: percent(c.lead.Config().Band), N: p.WorkersTotal, T: p.TasksTotal, Instances: from.instances, Moves: from.moves, All: len(c.table.rows),
 		Later: from.later, Others: from.others, Reason: from.reason,
 	}
