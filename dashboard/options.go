@@ -16,13 +16,7 @@ import (
 )
 
 // Option is a setting of a [Handler]. If an option is given twice, the later one counts.
-type Option interface {
-	apply(*options) error
-}
-
-type option func(*options) error
-
-func (f option) apply(o *options) error { return f(o) }
+type Option func(*options) error
 
 // options is what the options set. Lead checks the types of functions of names.
 type options struct {
@@ -41,13 +35,13 @@ type options struct {
 // set returns an option that applies f. It is an error if given, the option's argument, is
 // nil.
 func set(name string, given any, f func(*options)) Option {
-	return option(func(o *options) error {
+	return func(o *options) error {
 		if reflect.ValueOf(given).IsNil() {
 			return invalid("%s(nil): must not be nil", name)
 		}
 		f(o)
 		return nil
-	})
+	}
 }
 
 func invalid(format string, args ...any) error {
@@ -57,10 +51,10 @@ func invalid(format string, args ...any) error {
 // WithTitle sets the name of the fleet, which is the heading of the pages. The default is
 // "orchestrator".
 func WithTitle(title string) Option {
-	return option(func(o *options) error {
+	return func(o *options) error {
 		o.title = printable(title)
 		return nil
-	})
+	}
 }
 
 // WithLogger sets the logger. The default, and nil, discard everything. The handler logs
@@ -88,7 +82,7 @@ func WithLeader(address func() string) Option {
 // the password of "Basic", so that a browser can ask for it. Each must have at least 16
 // bytes. It cannot be combined with [WithAuthorize].
 func WithToken(tokens ...string) Option {
-	return option(func(o *options) error {
+	return func(o *options) error {
 		if len(tokens) == 0 {
 			return invalid("WithToken(): must have a token")
 		}
@@ -100,7 +94,7 @@ func WithToken(tokens ...string) Option {
 			o.tokens = append(o.tokens, sha256.Sum256([]byte(token)))
 		}
 		return nil
-	})
+	}
 }
 
 // Access is what a request may do.
@@ -129,13 +123,13 @@ func WithAuthorize(f func(*http.Request) Access) Option {
 // [orchestrator.ErrUnknownWorker] for a worker that is not known. By default a dashboard
 // changes nothing. W must be the type of the workers' names.
 func WithDrain[W comparable](drain, undrain func(ctx context.Context, worker W) error) Option {
-	return option(func(o *options) error {
+	return func(o *options) error {
 		if drain == nil || undrain == nil {
 			return invalid("WithDrain: a function is nil")
 		}
 		o.drain, o.undrain = drain, undrain
 		return nil
-	})
+	}
 }
 
 // TaskState is what a worker says of one of its tasks.
@@ -152,20 +146,6 @@ type TaskState[T comparable] struct {
 	// Since is when the task entered the state, and Failing when the first of the Attempts failed; zero:
 	// not known.
 	Since, Failing time.Time
-}
-
-// fails reports whether a person is needed.
-func (s *TaskState[T]) fails() bool {
-	const some = 3
-	switch s.State {
-	case "failed", "failing":
-		return true
-	case "backoff":
-		return s.Attempts == 0 || s.Attempts >= some
-	case "running", "starting":
-		return s.Attempts >= some || s.Attempts == 0 && s.Err != "" && s.Since.IsZero()
-	}
-	return false
 }
 
 // WithTaskStates sets a function that returns what a worker says of its tasks. It must be
@@ -200,7 +180,7 @@ func newOptions(opts []Option) (options, error) {
 			errs = append(errs, invalid("an Option is nil"))
 			continue
 		}
-		errs = append(errs, opt.apply(&o))
+		errs = append(errs, opt(&o))
 	}
 	if o.authorize != nil && o.tokens != nil {
 		errs = append(errs, invalid("WithAuthorize and WithToken: must not be combined"))

@@ -64,29 +64,18 @@ func isOpen(w api.Worker) bool { return tone(w) == "answering" }
 // barsOf returns the bars of some workers. The even share is that of all workers.
 func barsOf(rows, all []api.Worker) workerBars {
 	var b workerBars
-	var sum, least, highest int
-	for _, w := range all {
-		if !isOpen(w) {
-			continue
-		}
-		if b.Open == 0 {
-			least = w.Tasks
-		}
-		b.Open++
-		sum += w.Tasks
-		least, highest = min(least, w.Tasks), max(highest, w.Tasks)
-	}
-	b.Spread = highest - least
-	if b.Open > 0 {
-		b.Even = float64(sum) / float64(b.Open)
-	}
 	share := func(w api.Worker) int { return max(w.Settings.Share, 1) }
-	shares := 0
+	sum, shares, least, highest := 0, 0, math.MaxInt, 0
 	for _, w := range all {
 		b.ByShare = b.ByShare || share(w) != share(all[0])
 		if isOpen(w) {
-			shares += share(w)
+			b.Open++
+			sum, shares = sum+w.Tasks, shares+share(w)
+			least, highest = min(least, w.Tasks), max(highest, w.Tasks)
 		}
+	}
+	if b.Open > 0 {
+		b.Spread, b.Even = highest-least, float64(sum)/float64(b.Open)
 	}
 	b.ByWeight = slices.ContainsFunc(rows, func(w api.Worker) bool { return w.Level > 0 })
 	of := func(w api.Worker) (load int, even float64) {

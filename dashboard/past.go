@@ -195,15 +195,6 @@ func (v *view) heldSince() (first time.Time) {
 	return first
 }
 
-// load returns a worker's number of tasks over the terms.
-func (v *view) load(worker string) []api.LoadPoint {
-	points := []api.LoadPoint{}
-	for _, p := range v.past.Load(worker) {
-		points = append(points, api.LoadPoint{Term: p.Term, Time: p.Time, Tasks: p.Tasks})
-	}
-	return points
-}
-
 // since returns from when on the history has a problem, or the zero time. It looks for the
 // workers and the tasks that the problem names.
 func (v *view) since(p *api.Problem) (first time.Time) {

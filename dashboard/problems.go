@@ -410,11 +410,11 @@ func (c *causes) ofPauses() {
 func (c *causes) ofRuns() {
 	for i := range c.table.rows {
 		for _, s := range c.snapshot.States(i) {
-			if s.fails() {
-				to := c.get(api.ProblemFailing, "run: "+pattern(s.Err, c.table.rows[i].Name.Name, s.Task))
+			if fails(&s) {
+				to := c.get(api.ProblemFailing, "run: "+pattern(s.Err, c.table.rows[i].Name.Name, s.Name.Name))
 				to.runs, to.workers[i] = true, true
 				to.addErr(s.Err)
-				to.add(s.Task, 0)
+				to.add(s.Name.Name, 0)
 				to.tries = max(to.tries, s.Attempts)
 				if !s.Failing.IsZero() {
 					to.addSince(s.Failing)
@@ -422,6 +422,20 @@ func (c *causes) ofRuns() {
 			}
 		}
 	}
+}
+
+// fails reports whether a person is needed.
+func fails(s *api.TaskState) bool {
+	const some = 3
+	switch s.State {
+	case "failed", "failing":
+		return true
+	case "backoff":
+		return s.Attempts == 0 || s.Attempts >= some
+	case "running", "starting":
+		return s.Attempts >= some || s.Attempts == 0 && s.Err != "" && s.Since.IsZero()
+	}
+	return false
 }
 
 // ofBand adds the workers that have been out of their band for a minute, if moves help: some wait, or are made.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"iter"
 	"maps"
-	"slices"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
@@ -86,10 +85,8 @@ func (r *replayed) Expected() iter.Seq[orchestrator.Task[string]] {
 	}
 }
 
-func (r *replayed) CountExpected() int { return len(slices.Collect(r.Expected())) }
-
 func (r *replayed) Explain(string) ([]api.WorkerReason, []orchestrator.Hold) { return nil, nil }
-func (r *replayed) States(int) []TaskState[string]                           { return nil }
+func (r *replayed) States(int) []api.TaskState                               { return nil }
 
 var errReplay = errors.New("a log has no plans, and nothing in it can be changed")
 

@@ -45,7 +45,6 @@ type snapshot interface {
 	// Workers returns the workers. Of those whose names have the same text, the second is w1#2.
 	Workers() *workerTable
 	Expected() iter.Seq[orchestrator.Task[string]]
-	CountExpected() int
 	// Explain returns why each worker has a task or not, without the names of the workers, and why the
 	// task would not move for an even spread.
 	Explain(task string) ([]api.WorkerReason, []orchestrator.Hold)
@@ -53,7 +52,7 @@ type snapshot interface {
 	// returns the first ones.
 	WhatIf(h orchestrator.Hypothesis[int, string], add []string) (api.Plan, error)
 	Drain(ctx context.Context, worker int, draining bool) error
-	States(worker int) []TaskState[string]
+	States(worker int) []api.TaskState
 }
 
 // Lead makes the handler show the terms of source, because this process leads, and records
@@ -195,13 +194,6 @@ func (s textSnapshot[W, T]) Workers() *workerTable {
 	return table
 }
 
-func (s textSnapshot[W, T]) CountExpected() (n int) {
-	for range s.term.Expected() {
-		n++
-	}
-	return n
-}
-
 // Expected copies no task twice if their names are strings.
 func (s textSnapshot[W, T]) Expected() iter.Seq[orchestrator.Task[string]] {
 	if tasks, ok := any(s.term.Expected()).(iter.Seq[orchestrator.Task[string]]); ok {
@@ -286,12 +278,14 @@ func (s textSnapshot[W, T]) Drain(ctx context.Context, worker int, draining bool
 	return s.undrain(ctx, s.worker(worker))
 }
 
-func (s textSnapshot[W, T]) States(worker int) []TaskState[string] {
+func (s textSnapshot[W, T]) States(worker int) []api.TaskState {
 	if s.states == nil {
 		return nil
 	}
-	return convert(s.states(s.worker(worker)), func(t *TaskState[T]) TaskState[string] {
-		return TaskState[string]{history.NameText(t.Task), printable(t.State), printable(t.Err), t.Attempts, t.Since, t.Failing}
+	return convert(s.states(s.worker(worker)), func(t *TaskState[T]) api.TaskState {
+		return api.TaskState{
+			Name: api.Name{Name: history.NameText(t.Task)}, State: printable(t.State), Err: printable(t.Err), Attempts: t.Attempts, Since: t.Since, Failing: t.Failing,
+		}
 	})
 }
 

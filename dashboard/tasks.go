@@ -9,65 +9,41 @@ import (
 	"github.com/f8949c05/orchestrator/history"
 )
 
-// taskTable is what a term says of all tasks together. It has no row for each task, because
-// a scan of a million tasks is fast enough.
-type taskTable struct {
-	expected   int      // tasks
-	unexpected []string // tasks that answering workers list and that are not expected
-}
-
-func (v *termView) makeTasks() *taskTable {
+// findUnexpected returns the tasks that answering workers list and that are not expected.
+func (v *termView) findUnexpected() map[string]bool {
+	tasks, none := make(map[string]bool), true
 	if v.snapshot == nil {
-		return &taskTable{}
-	}
-	n := v.snapshot.CountExpected()
-	return &taskTable{expected: n, unexpected: v.findUnexpected(n)}
-}
-
-// findUnexpected returns the tasks that run and are not expected.
-func (v *termView) findUnexpected(expected int) (tasks []string) {
-	known := make(map[string]bool)
-	add := func(task string) {
-		if !known[task] {
-			known[task] = true
-			tasks = append(tasks, task)
-		}
-	}
-	if expected == 0 {
-		for i, tasks := range v.workers().tasks {
-			if v.workers().rows[i].State != orchestrator.Lost {
-				tasks(func(task string) bool { add(task); return true })
-			}
-		}
 		return tasks
 	}
-	paused := make(map[string]bool) // their stops
-	for i := range v.plan().Paused {
-		if p := &v.plan().Paused[i]; p.Kind == orchestrator.PauseStop {
-			paused[p.Task] = true
-		}
+	for range v.snapshot.Expected() {
+		none = false
+		break
 	}
-	if len(paused) > 0 {
-		for task := range v.snapshot.Expected() {
-			delete(paused, task.Name)
+	for i, list := range v.workers().tasks {
+		if none && v.workers().rows[i].State != orchestrator.Lost {
+			list(func(task string) bool { tasks[task] = true; return true })
 		}
 	}
 	for i := range v.plan().Changes {
-		c := &v.plan().Changes[i]
-		if c.Kind.Reason == orchestrator.ReasonUnexpected && c.Outcome != orchestrator.OutcomeDone {
-			add(c.Task)
+		if c := &v.plan().Changes[i]; c.Kind.Reason == orchestrator.ReasonUnexpected && c.Outcome != orchestrator.OutcomeDone {
+			tasks[c.Task] = true
 		}
 	}
 	for i := range v.plan().Paused {
-		if p := &v.plan().Paused[i]; p.Kind == orchestrator.PauseStop && paused[p.Task] {
-			add(p.Task)
+		if p := &v.plan().Paused[i]; p.Kind == orchestrator.PauseStop {
+			tasks[p.Task] = true
+		}
+	}
+	if len(tasks) > 0 && !none {
+		for task := range v.snapshot.Expected() {
+			delete(tasks, task.Name)
 		}
 	}
 	return tasks
 }
 
 // allTasks yields the expected tasks and then the unexpected ones, which have no instances.
-func (v *termView) allTasks(t *taskTable) iter.Seq[orchestrator.Task[string]] {
+func (v *termView) allTasks() iter.Seq[orchestrator.Task[string]] {
 	return func(yield func(orchestrator.Task[string]) bool) {
 		if v.snapshot == nil {
 			return
@@ -77,7 +53,7 @@ func (v *termView) allTasks(t *taskTable) iter.Seq[orchestrator.Task[string]] {
 				return
 			}
 		}
-		for _, task := range t.unexpected {
+		for task := range v.unexpected() {
 			if !yield(orchestrator.Task[string]{Name: task}) {
 				return
 			}
@@ -87,7 +63,7 @@ func (v *termView) allTasks(t *taskTable) iter.Seq[orchestrator.Task[string]] {
 
 // taskList returns the tasks that the query selects.
 func (v *view) taskList(q *query) (api.Tasks, *api.Error) {
-	table, contains := v.tasks(), printable(q.text("q"))
+	total, contains := 0, printable(q.text("q"))
 	kind := q.oneOf("waiting", "any", "missing", "held", "staying", "unplaced", "failing")
 	waits := make(map[string]bool)
 	if kind != "" {
@@ -98,7 +74,8 @@ func (v *view) taskList(q *query) (api.Tasks, *api.Error) {
 		}
 	}
 	p := newPart[orchestrator.Task[string]](q)
-	for task := range v.allTasks(table) {
+	for task := range v.allTasks() {
+		total++
 		if kind != "" && !waits[task.Name] {
 			continue
 		}
@@ -107,7 +84,7 @@ func (v *view) taskList(q *query) (api.Tasks, *api.Error) {
 		}
 	}
 	out := api.Tasks{Header: v.header()}
-	out.Tasks, out.Page = page(p, table.expected+len(table.unexpected), v.taskRows(p.selected()))
+	out.Tasks, out.Page = page(p, total, v.taskRows(p.selected()))
 	return out, q.err
 }
 
@@ -157,7 +134,7 @@ func (v *view) taskRows(tasks []keyed[orchestrator.Task[string]]) []api.Task {
 
 // findTask returns a task that is expected or runs.
 func (v *view) findTask(name string) (task orchestrator.Task[string], ok bool) {
-	for task := range v.allTasks(v.tasks()) {
+	for task := range v.allTasks() {
 		if task.Name == name {
 			return task, true
 		}

@@ -26,10 +26,10 @@ type termView struct {
 	snapshot snapshot // nil before the first term
 	stats    orchestrator.TermStats
 
-	plan    func() *api.Plan // see snapshot
-	workers func() *workerTable
-	tasks   func() *taskTable
-	causes  func() []api.Problem // without those that depend on the time
+	plan       func() *api.Plan // see snapshot
+	workers    func() *workerTable
+	unexpected func() map[string]bool // tasks that run and are not expected
+	causes     func() []api.Problem   // without those that depend on the time
 
 	plans map[string]api.WhatIf // of pages, by query; the holder of h.planning's token owns it
 }
@@ -41,7 +41,7 @@ func newView(h *Handler, l *lead, s snapshot) *termView {
 	}
 	v.plan = sync.OnceValue(v.makePlan)
 	v.workers = sync.OnceValue(v.makeWorkers)
-	v.tasks = sync.OnceValue(v.makeTasks)
+	v.unexpected = sync.OnceValue(v.findUnexpected)
 	v.causes = sync.OnceValue(v.findCauses)
 	return v
 }

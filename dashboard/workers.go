@@ -117,7 +117,7 @@ func (v *view) workerList(q *query) (api.Workers, *api.Error) {
 func (v *termView) says(worker int) map[string]api.TaskState {
 	says := make(map[string]api.TaskState)
 	for _, s := range v.snapshot.States(worker) {
-		says[s.Task] = api.TaskState{Name: api.Name{Name: s.Task}, State: s.State, Err: s.Err, Attempts: s.Attempts, Since: s.Since, Failing: s.Failing}
+		says[s.Name.Name] = s
 	}
 	return says
 }
@@ -130,7 +130,7 @@ func (v *view) worker(q *query) (api.WorkerDetail, *api.Error) {
 		return api.WorkerDetail{}, q.err
 	}
 	text := table.rows[i].Name.Name
-	out := api.WorkerDetail{Header: v.header(), Worker: table.rows[i], Pauses: []api.Pause{}, Load: v.load(text)}
+	out := api.WorkerDetail{Header: v.header(), Worker: table.rows[i], Pauses: []api.Pause{}, Load: append([]api.LoadPoint{}, v.past.Load(text)...)}
 	out.Changes, out.ChangesTotal = v.changesOf(history.Filter{Worker: &text}, someChanges, q.bytes/8)
 	out.Events, out.EventsTotal = v.eventsOf(text, q.bytes/8)
 	for j := range v.plan().Paused {

@@ -143,15 +143,7 @@ func (r *recorder[W, T]) event(e WorkerEvent) {
 }
 
 func (r *recorder[W, T]) sameMembers(workers []orchestrator.WorkerPlan[W]) bool {
-	if len(workers) != len(r.rows) {
-		return false
-	}
-	for i := range workers {
-		if workers[i].Name != r.rows[i].name {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(workers, r.rows, func(w orchestrator.WorkerPlan[W], known row[W]) bool { return w.Name == known.name })
 }
 
 // updateMembers makes a row for each worker, with the condition that it had before, and

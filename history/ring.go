@@ -94,11 +94,16 @@ func invalid(format string, args ...any) error {
 // WithTerms sets how many terms the ring keeps, quiet ones not counted. The default is
 // 1000, and 200,000 for Open. n must be at least 1.
 func WithTerms(n int) Option {
+	return atLeastOne("WithTerms", n, func(c *config) { c.terms = n })
+}
+
+// atLeastOne returns an option that sets a number.
+func atLeastOne(name string, n int, set func(*config)) Option {
 	return func(c *config) error {
 		if n < 1 {
-			return invalid("WithTerms(%d): must be at least 1", n)
+			return invalid("%s(%d): must be at least 1", name, n)
 		}
-		c.terms = n
+		set(c)
 		return nil
 	}
 }
@@ -107,13 +112,7 @@ func WithTerms(n int) Option {
 // their statistics only. The default is 100,000, and 1,000,000 for Open. n must be at
 // least 1. The last term keeps its changes in any case, which are at most 10,000.
 func WithChanges(n int) Option {
-	return func(c *config) error {
-		if n < 1 {
-			return invalid("WithChanges(%d): must be at least 1", n)
-		}
-		c.changes = n
-		return nil
-	}
+	return atLeastOne("WithChanges", n, func(c *config) { c.changes = n })
 }
 
 // WithLogger sets the logger. The default, and nil, discard everything. The first of

@@ -25,10 +25,8 @@ type Counts struct {
 	// Changes and Events count those that are kept.
 	Changes int `json:"changes"`
 	Events  int `json:"events"`
-	// Since is the start of the first term, and ChangesSince that of the first term that
-	// has its changes. They are zero without a term.
-	Since        time.Time `json:"since,omitzero"`
-	ChangesSince time.Time `json:"changes_since,omitzero"`
+	// Since is the start of the first term; zero without one.
+	Since time.Time `json:"since,omitzero"`
 }
 
 // Counts returns how much the view holds. It takes a step for each term.
@@ -42,7 +40,7 @@ func (v *View) Counts() Counts {
 		}
 	}
 	if len(v.terms) > 0 {
-		c.Since, c.ChangesSince = v.terms[0].Stats.Start, v.terms[v.stripped].Stats.Start
+		c.Since = v.terms[0].Stats.Start
 	}
 	return c
 }

@@ -45,7 +45,7 @@ type table[S any] struct {
 func newTable[S any](prefix string, opts []Option, metrics ...metric[S]) table[S] {
 	t := table[S]{metrics: metrics}
 	for _, m := range metrics {
-		t.descs = append(t.descs, prometheus.NewDesc(prefix+m.name, m.help, m.labels, optionsOf(opts).constLabels))
+		t.descs = append(t.descs, prometheus.NewDesc(prefix+m.name, m.help, m.labels, labelsOf(opts)))
 	}
 	return t
 }

@@ -37,13 +37,7 @@ type series struct {
 }
 
 // Option configures the collectors of this package.
-type Option interface{ apply(*options) }
-
-type options struct{ constLabels prometheus.Labels }
-
-type optionFunc func(*options)
-
-func (f optionFunc) apply(o *options) { f(o) }
+type Option func(*prometheus.Labels)
 
 // WithConstLabels adds these labels to every metric, so that one process can have
 // several orchestrators, recruiters, workers or managers. By default there are no
@@ -52,17 +46,16 @@ func (f optionFunc) apply(o *options) { f(o) }
 // are not UTF-8.
 func WithConstLabels(labels prometheus.Labels) Option {
 	labels = maps.Clone(labels)
-	return optionFunc(func(o *options) { o.constLabels = labels })
+	return func(to *prometheus.Labels) { *to = labels }
 }
 
-func optionsOf(opts []Option) options {
-	var o options
+func labelsOf(opts []Option) (labels prometheus.Labels) {
 	for _, opt := range opts {
 		if opt != nil {
-			opt.apply(&o)
+			opt(&labels)
 		}
 	}
-	return o
+	return labels
 }
 
 // NewCollector returns a collector that has observed no term. The caller must
@@ -74,9 +67,6 @@ func NewCollector(opts ...Option) *Collector {
 	}
 	// Create every series now, because rate() misses the first event of a series
 	// that appears with that event.
-	for _, result := range []string{"ok", "failed", "cut", "deposed"} {
-		c.count("terms_total", 0, result)
-	}
 	for _, phase := range []string{"list", "plan", "write"} {
 		c.histograms[series{phases, [2]string{phase}}] = histogram{}
 	}
@@ -91,15 +81,17 @@ func NewCollector(opts ...Option) *Collector {
 			c.count("changes_total", 0, string(op), string(reason))
 		}
 	}
-	for _, outcome := range []orchestrator.Outcome{
-		orchestrator.OutcomeDone, orchestrator.OutcomeFailed, orchestrator.OutcomeReturned,
-		orchestrator.OutcomeUnknown, orchestrator.OutcomeStopping, orchestrator.OutcomeSkipped,
+	for name, labels := range map[string][]any{
+		"terms_total": {"ok", "failed", "cut", "deposed"}, "moves_excess_total": {""},
+		"worker_state_changes_total": {orchestrator.Silent, orchestrator.Lost, orchestrator.Answering},
+		"change_outcomes_total": {
+			orchestrator.OutcomeDone, orchestrator.OutcomeFailed, orchestrator.OutcomeReturned, orchestrator.OutcomeUnknown,
+			orchestrator.OutcomeStopping, orchestrator.OutcomeSkipped,
+		},
 	} {
-		c.count("change_outcomes_total", 0, string(outcome))
-	}
-	c.count("moves_excess_total", 0)
-	for _, state := range []orchestrator.State{orchestrator.Silent, orchestrator.Lost, orchestrator.Answering} {
-		c.count("worker_state_changes_total", 0, state.String())
+		for _, label := range labels {
+			c.count(name, 0, fmt.Sprint(label))
+		}
 	}
 	c.addCalls(&orchestrator.TermStats{})
 	return c

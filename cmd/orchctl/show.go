@@ -274,17 +274,13 @@ func whatIf(f *flag.FlagSet) action {
 
 func version(*flag.FlagSet) action {
 	return func(_ context.Context, s *session, _ []string) error {
-		v := map[string]string{"orchctl": "(devel)", "go": runtime.Version()}
+		own := "(devel)"
 		if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-			v["orchctl"] = info.Main.Version
+			own = info.Main.Version
 		}
-		out := fmt.Appendf(nil, "orchctl %s, %s\n", v["orchctl"], v["go"])
+		out := fmt.Appendf(nil, "orchctl %s, %s\n", own, runtime.Version())
 		if s.settings.format == formatJSON {
-			encoded, err := json.MarshalIndent(v, "", "  ")
-			if err != nil {
-				return err
-			}
-			out = append(encoded, '\n')
+			out = indented(fmt.Appendf(nil, `{"go":%q,"orchctl":%q}`, runtime.Version(), own))
 		}
 		return s.print(out)
 	}

@@ -20,6 +20,8 @@ type (
 	Progress = orchestrator.Progress[string]
 	// WorkerReason is why a worker has a task or not.
 	WorkerReason = orchestrator.WorkerReason[Name]
+	// LoadPoint is a worker's number of tasks from a time on.
+	LoadPoint = history.Load
 	// WorkerEvent is a change of a worker's condition in a term.
 	WorkerEvent = history.WorkerEvent
 )
@@ -230,13 +232,6 @@ type TaskState struct {
 type InstanceState struct {
 	Worker Name      `json:"worker"`
 	State  TaskState `json:"state"`
-}
-
-// LoadPoint is a worker's number of tasks from a time on.
-type LoadPoint struct {
-	Term  orchestrator.Term `json:"term"`
-	Time  time.Time         `json:"time"`
-	Tasks int               `json:"tasks"`
 }
 
 // Tasks is the answer to GET api/v1/tasks.
