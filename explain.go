@@ -204,13 +204,13 @@ func (s *Snapshot[W, T]) reasonsFor(task T) taskReasons[W, T] {
 
 // has returns why a worker has the task.
 func (r *taskReasons[W, T]) has(worker W) Reason {
-	if w := r.waiting[worker]; w != nil {
+	if w := r.waiting[worker]; w != nil && (w.Reason != ReasonPaused || !r.stops[worker]) {
 		return w.Reason
 	}
 	if c := r.to[worker]; c != nil {
 		return c.Kind.Reason
 	}
-	if r.from[worker] != nil {
+	if r.from[worker] != nil || r.stops[worker] {
 		return ReasonStopping
 	}
 	if r.observed {

@@ -159,9 +159,10 @@ func WithTaskStates[W, T comparable](f func(worker W) []TaskState[T]) Option {
 type Problem struct {
 	// Kind is one or two words, such as "source failing".
 	Kind string
-	// Text says in sentences what is wrong. It should stay the same while only numbers change.
-	Text  string
-	Since time.Time // zero: not known
+	// Text says in sentences what is wrong. It should stay the same while only numbers change. If it is empty,
+	// it is that of the dashboard for the kinds of a replica, which has the Task and the Err.
+	Text, Task, Err string
+	Since           time.Time // zero: not known
 }
 
 // WithProblems sets a function that returns what the program knows to be wrong, such as a source of tasks that

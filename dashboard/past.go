@@ -168,10 +168,10 @@ func (v *view) term(q *query) (api.TermDetail, *api.Error) {
 		ChangesTotal: len(t.Changes) + t.ChangesMore, EventsTotal: len(t.Events) + t.EventsMore,
 		Cause: v.uneven(t.Stats.Term),
 	}
-	out.Changes = append([]api.Change{}, t.Changes[:min(limit, fit(t.Changes, q.bytes/2))]...)
-	out.Waiting = append([]api.Waiting{}, t.Waiting[:min(limit, fit(t.Waiting, q.bytes/8))]...)
-	out.WaitingTotal = len(t.Waiting) + t.WaitingMore
-	out.Events = append([]api.WorkerEvent{}, t.Events[:min(limit, fit(t.Events, q.bytes/4))]...)
+	out.Changes = some(t.Changes, limit, q.bytes/2)
+	waiting := withStops(t.Waiting, t.Paused, t.Changes)
+	out.Waiting, out.WaitingTotal = some(waiting, limit, q.bytes/8), len(waiting)+t.WaitingMore
+	out.Events = some(t.Events, limit, q.bytes/4)
 	return out, nil
 }
 

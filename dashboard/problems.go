@@ -216,11 +216,14 @@ func (c *causes) ofMissing() {
 			c.addFailing(w, failed[w.Task])
 		case orchestrator.WaitingStaying:
 			// A pinned task ends by itself. A stop that failed is in ofPauses.
-			if w.Reason != orchestrator.ReasonPinned && w.Reason != orchestrator.ReasonPaused {
+			if w.Reason != orchestrator.ReasonPinned && w.Reason != orchestrator.ReasonStopping {
 				to := c.get(api.ProblemStaying, string(w.Reason)+causesText(w))
 				to.reason, to.rules = w.Reason, causesText(w)
 				to.add(w.Task, w.Instances)
 				c.addWorker(to, w.Worker)
+				for _, f := range failed[w.Task][:min(len(failed[w.Task]), 1)] {
+					to.addErr(errText(f.err))
+				}
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -79,7 +80,12 @@ func (h *Handler) told() (problems []api.Problem) {
 		return nil
 	}
 	for _, p := range h.problems() {
-		problems = append(problems, api.Problem{Kind: api.ProblemKind(printable(p.Kind)), Text: printable(p.Text), Since: p.Since})
+		out := api.Problem{Kind: api.ProblemKind(printable(p.Kind)), Since: p.Since}
+		if p.Task != "" {
+			out.Tasks, out.TasksTotal = []api.Name{{Name: history.NameText(p.Task)}}, 1
+		}
+		out.Text = printable(cmp.Or(p.Text, h.words.say("problem "+p.Kind, p, " ")))
+		problems = append(problems, out)
 	}
 	return problems
 }

@@ -273,7 +273,15 @@ func TestD28_AHungDrain(t *testing.T) {
 		})
 		began := time.Now()
 		require.NoError(t, f.DrainWorker("w2"))
-		f.terms(8)
+		for range 8 { // terms that try the stop, and others
+			f.terms(1)
+			waits := get[api.Tasks](t, f.dashboard, "/api/v1/tasks?waiting=any").Tasks
+			require.Len(t, waits, 1)
+			require.Len(t, waits[0].Waiting, 1)
+			require.Equal(t, api.Waiting{Task: stuck, Instances: 1, Reason: orchestrator.ReasonStopping, Worker: "w2", Named: true}, waits[0].Waiting[0])
+			why := get[api.TaskDetail](t, f.dashboard, "/api/v1/task?name="+stuck).Reasons[0]
+			require.Equal(t, orchestrator.ReasonStopping, why.Reason, why)
+		}
 		s := f.status()
 		require.Equal(t, 1, s.ProblemsTotal, "%v", s.Problems)
 		p := s.Problems[0]
@@ -284,6 +292,45 @@ func TestD28_AHungDrain(t *testing.T) {
 		require.Greater(t, p.Tries, 2)
 		require.True(t, p.NextTry.After(s.Now))
 	})
+}
+
+// A worker whose tasks no other worker can start cannot be emptied either.
+func TestD28_ADrainWithoutAnotherPlace(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFleet(t, 3, 9, nil)
+		f.terms(1)
+		stays := f.RunsOn("w2")[0]
+		f.Refuse(func(op orchestrator.Op, worker, task string) error {
+			if op == orchestrator.OpAdd && task == stays && worker != "w2" {
+				return fmt.Errorf("%w: no licence", orchestrator.ErrRejected)
+			}
+			return nil
+		})
+		require.NoError(t, f.DrainWorker("w2"))
+		f.terms(5)
+		for range 40 {
+			f.terms(1)
+			require.Equal(t, []string{"staying: w2 cannot be emptied. 1 instance of " + stays +
+				" stays there: the workers that could take it failed to start it: rejected by the worker: no licence."}, f.problems(), f.LastPlan().String())
+			require.NotEmpty(t, get[api.Tasks](t, f.dashboard, "/api/v1/tasks?waiting=any").Tasks, f.LastPlan().String())
+		}
+		require.Contains(t, f.RunsOn("w2"), stays)
+	})
+}
+
+// What only a replica knows is said in sentences of the dashboard, with a link to the task (D34).
+func TestD34_ProblemsOfAReplica(t *testing.T) {
+	f := newFleet(t, 1, 1, nil, dashboard.WithProblems(func() []dashboard.Problem {
+		return []dashboard.Problem{{Kind: "source failing", Err: "refused"}, {Kind: "brake"}, {Kind: "bad rows", Task: "a", Err: "no"}, {Kind: "own", Text: "Mine."}}
+	}))
+	f.terms(1)
+	require.Equal(t, []string{
+		"source failing: The Source of the tasks does not answer, so they stay as they are: refused.",
+		"brake: The last answers of the Source lack most tasks. They stay until every answer of a minute has lacked them.",
+		"bad rows: The Source has bad rows. Their tasks stay as they were. The first is a: no.",
+		"own: Mine.",
+	}, f.problems())
+	require.Equal(t, []api.Name{{Name: "a"}}, f.status().Problems[2].Tasks)
 }
 
 // TestD13_Since: a problem says since when it holds, by the history if the term does not know.

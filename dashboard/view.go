@@ -3,6 +3,7 @@ package dashboard
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,7 +51,41 @@ func (v *termView) makePlan() *api.Plan {
 	if v.snapshot == nil {
 		return &api.Plan{}
 	}
-	return new(v.snapshot.Plan())
+	p := v.snapshot.Plan()
+	p.Waiting = withStops(p.Waiting, p.Paused, p.Changes)
+	return &p
+}
+
+// withStops returns what waits, with the instances that must leave their workers and could not: their stops have not
+// ended, or their starts elsewhere failed. A plan has them in the terms between two tries only.
+func withStops(waiting []api.Waiting, paused []api.Pause, changes []api.Change) []api.Waiting {
+	stops := make(map[attempt]bool)
+	for i := range paused {
+		stops[attempt{paused[i].Task, paused[i].Worker}] = paused[i].Kind == orchestrator.PauseStop
+	}
+	all := slices.Clone(waiting)
+	for i := range all {
+		if w := &all[i]; w.Reason == orchestrator.ReasonPaused && w.Named && stops[attempt{w.Task, w.Worker}] {
+			w.Reason = orchestrator.ReasonStopping
+		}
+	}
+	leaves := []orchestrator.Reason{orchestrator.ReasonDrain, orchestrator.ReasonRequires, orchestrator.ReasonZone, orchestrator.ReasonLimit}
+	for i := range changes {
+		c := &changes[i]
+		stays := api.Waiting{Task: c.Task, Instances: 1, Reason: orchestrator.ReasonPaused, Worker: c.From, Named: true}
+		if c.Outcome == orchestrator.OutcomeStopping || stops[attempt{c.Task, c.From}] {
+			stays.Reason = orchestrator.ReasonStopping
+		} else if c.Outcome == orchestrator.OutcomeFailed && slices.ContainsFunc(waiting, func(w api.Waiting) bool { return w.Task == c.Task }) {
+			continue // it was stopped
+		}
+		switch c.Outcome {
+		case orchestrator.OutcomeStopping, orchestrator.OutcomeFailed, orchestrator.OutcomeReturned:
+			if slices.Contains(leaves, c.Kind.Reason) {
+				all = append(all, stays)
+			}
+		}
+	}
+	return all
 }
 
 // unknownName returns the error for a name that no worker or task has.

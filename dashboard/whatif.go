@@ -122,6 +122,7 @@ func (v *view) planned(p *api.Plan, q *query, limit int) api.WhatIf {
 	if q.tagged {
 		most = mostBars
 	}
+	p.Waiting = withStops(p.Waiting, p.Paused, nil)
 	out := api.WhatIf{
 		Header: v.header(), Verdict: v.h.words.verdict(p), WorkersTotal: len(p.Workers),
 		WaitingTotal: len(p.Waiting), PausedTotal: len(p.Paused),

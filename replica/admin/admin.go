@@ -95,13 +95,13 @@ const sourceLate = 10 * time.Second
 // problems returns what is wrong with the Source of a replica.
 func problems(s replica.Status) (all []dashboard.Problem) {
 	if !s.Source.Failing.IsZero() && time.Since(s.Source.Failing) >= sourceLate {
-		all = append(all, dashboard.Problem{Kind: "source failing", Since: s.Source.Failing, Text: "The Source of the tasks does not answer, so they stay as they are: " + s.Source.Err + "."})
+		all = append(all, dashboard.Problem{Kind: "source failing", Since: s.Source.Failing, Err: s.Source.Err})
 	}
 	if s.Source.Kept > 0 {
-		all = append(all, dashboard.Problem{Kind: "brake", Since: s.Source.Braked, Text: "The last answers of the Source lack most tasks. They stay until every answer of a minute has lacked them."})
+		all = append(all, dashboard.Problem{Kind: "brake", Since: s.Source.Braked})
 	}
 	for _, task := range slices.Sorted(maps.Keys(s.BadRows)) {
-		return append(all, dashboard.Problem{Kind: "bad rows", Since: s.Source.BadSince, Text: fmt.Sprintf("The Source has bad rows. Their tasks stay as they were. The first is %q: %s.", task, s.BadRows[task])})
+		return append(all, dashboard.Problem{Kind: "bad rows", Since: s.Source.BadSince, Task: task, Err: s.BadRows[task]})
 	}
 	return all
 }

@@ -174,9 +174,9 @@ func TestD34_ProblemsOfTheSource(t *testing.T) {
 	require.Empty(t, admin.Problems(replica.Status{}))
 	require.Empty(t, admin.Problems(replica.Status{Source: replica.SourceStatus{Failing: time.Now(), Err: "refused"}}), "it may answer soon")
 	require.Equal(t, []dashboard.Problem{
-		{Kind: "source failing", Text: "The Source of the tasks does not answer, so they stay as they are: refused.", Since: at},
-		{Kind: "brake", Text: "The last answers of the Source lack most tasks. They stay until every answer of a minute has lacked them.", Since: at},
-		{Kind: "bad rows", Text: `The Source has bad rows. Their tasks stay as they were. The first is "a": no.`, Since: at},
+		{Kind: "source failing", Err: "refused", Since: at},
+		{Kind: "brake", Since: at},
+		{Kind: "bad rows", Task: "a", Err: "no", Since: at},
 	}, admin.Problems(replica.Status{
 		Source:  replica.SourceStatus{Failing: at, Err: "refused", Kept: 7, Braked: at, BadSince: at},
 		BadRows: map[string]string{"b": "why", "a": "no"},
