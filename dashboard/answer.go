@@ -59,12 +59,17 @@ func (h *Handler) writeJSON(w http.ResponseWriter, r *http.Request, status int, 
 	}
 	var err error
 	if a.body, err = json.Marshal(value); err != nil {
-		h.log(r, slog.LevelWarn, "answer not encoded", "path", r.URL.Path, "err", err)
-		http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
+		h.broken(w, r, err)
 		return
 	}
 	a.body = append(a.body, '\n')
 	h.write(w, r, a)
+}
+
+// broken answers that an answer could not be made.
+func (h *Handler) broken(w http.ResponseWriter, r *http.Request, err error) {
+	h.log(r, slog.LevelWarn, "answer not made", "path", r.URL.Path, "err", err)
+	http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
 }
 
 // matches reports whether the value of If-None-Match contains a tag. Tags are compared

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"html/template"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
@@ -205,12 +204,9 @@ func (h *Handler) newFrame(r *http.Request) *frame {
 	access, _ := r.Context().Value(accessKey{}).(Access)
 	f.Writable = h.drain != nil && access >= WriteAccess
 	for name, values := range f.Query {
-		if values = slices.DeleteFunc(values, func(v string) bool { return v == "" }); len(values) == 0 {
-			delete(f.Query, name)
-		} else {
-			f.Query[name] = values
-		}
+		f.Query[name] = slices.DeleteFunc(values, func(v string) bool { return v == "" })
 	}
+	maps.DeleteFunc(f.Query, func(_ string, values []string) bool { return len(values) == 0 })
 	return f
 }
 
@@ -219,8 +215,7 @@ func (h *Handler) writePage(w http.ResponseWriter, r *http.Request, a answer, na
 	f.Tag = a.tag
 	var b bytes.Buffer
 	if err := h.templates[name].ExecuteTemplate(&b, "layout", f); err != nil {
-		h.log(r, slog.LevelWarn, "page not rendered", "path", r.URL.Path, "err", err)
-		http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
+		h.broken(w, r, err)
 		return
 	}
 	a.contentType, a.body = "text/html; charset=utf-8", b.Bytes()

@@ -8,12 +8,11 @@ import (
 	"maps"
 	"math"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/dashboard/api"
@@ -25,8 +24,8 @@ func sentenceFuncs(w words) template.FuncMap {
 	return template.FuncMap{
 		"ago": agoOf, "at": api.Clock, "because": w.reasonOf, "clock": utc, "condition": conditionOf, "contains": strings.Contains,
 		"count": grouped, "decimal": decimal, "dict": dict, "earlier": earlier, "fell": w.fell, "fields": strings.Fields, "held": w.held, "isLink": isLink,
-		"join": strings.Join, "linked": linked, "list": listOf, "merge": mergeQuery, "minus": minus, "name": nameOf, "names": namesOf,
-		"percent": percent, "pick": pick, "placed": w.isPlaced, "plural": plural, "plus": plus, "refused": refused, "repeats": repeats,
+		"join": strings.Join, "linked": linked, "merge": mergeQuery, "minus": minus, "names": namesOf,
+		"percent": percent, "pick": pick, "placed": w.isPlaced, "plural": plural, "plus": plus, "repeats": repeats,
 		"sameDay": clock, "say": w.say, "shorten": shorten, "stamp": stamp, "states": statesOf, "sum": sum, "stack": stack, "tally": count, "text": textOf,
 		"took": took, "tries": w.triesOf, "trim": strings.TrimPrefix, "unlimited": unlimited, "urgency": urgency, "word": w.word,
 
@@ -107,18 +106,15 @@ type age struct {
 }
 
 func agoOf(t, now time.Time) age {
-	a := age{t, "just now"}
-	switch d := now.Sub(t); {
-	case d >= 48*time.Hour:
-		a.Ago = fmt.Sprintf("%d d ago", d/(24*time.Hour))
-	case d >= 2*time.Hour:
-		a.Ago = fmt.Sprintf("%d h ago", d/time.Hour)
-	case d >= 2*time.Minute:
-		a.Ago = fmt.Sprintf("%d min ago", d/time.Minute)
-	case d >= time.Second:
-		a.Ago = fmt.Sprintf("%d s ago", d/time.Second)
+	for _, u := range []struct {
+		least, unit time.Duration
+		name        string
+	}{{48 * time.Hour, 24 * time.Hour, "d"}, {2 * time.Hour, time.Hour, "h"}, {2 * time.Minute, time.Minute, "min"}, {time.Second, time.Second, "s"}} {
+		if d := now.Sub(t); d >= u.least {
+			return age{t, fmt.Sprintf("%d %s ago", d/u.unit, u.name)}
+		}
 	}
-	return a
+	return age{t, "just now"}
 }
 
 func decimal(x float64) string { return strconv.FormatFloat(x, 'f', 1, 64) }
@@ -157,9 +153,6 @@ func sum(changes map[orchestrator.ChangeKind]int) int {
 	return n
 }
 
-// refused returns how many calls failed for a reason that has no column.
-func refused(c callRow) int { return c.Deposed + c.Failed }
-
 // unlimited reports whether a grace period never ends.
 func unlimited(d time.Duration) bool { return d == orchestrator.HoldUntilRemoved }
 
@@ -167,11 +160,6 @@ func unlimited(d time.Duration) bool { return d == orchestrator.HoldUntilRemoved
 func isLink(address string) bool {
 	return strings.HasPrefix(address, "http://") || strings.HasPrefix(address, "https://")
 }
-
-// nameOf returns a text as a name.
-func nameOf(name string) api.Name { return api.Name{Name: name} }
-
-func listOf(w api.Waiting) []api.Waiting { return []api.Waiting{w} }
 
 // nameList is the first names of a list, and the number of the others.
 type nameList struct {
@@ -314,27 +302,12 @@ func linked(p api.Problem) linkedText {
 // replace puts a link in the place of the first occurrence of a name as a whole word. It
 // returns false if the name does not occur.
 func (l *linkedText) replace(name string, link textPart) bool {
-	if name == "" {
-		return false
-	}
+	word, err := regexp.Compile(`(?:^|[^\pL\p{Nd}_-])(` + regexp.QuoteMeta(name) + `)(?:$|[^\pL\p{Nd}_-])`)
 	for i, p := range l.Parts {
-		for from := 0; ; {
-			at := strings.Index(p.Text[from:], name)
-			if at < 0 {
-				break
-			}
-			before, after := p.Text[:from+at], p.Text[from+at+len(name):]
-			if isBoundary(utf8.DecodeLastRuneInString(before)) && isBoundary(utf8.DecodeRuneInString(after)) {
-				l.Parts = slices.Replace(l.Parts, i, i+1, textPart{Text: before}, link, textPart{Text: after})
-				return true
-			}
-			from += at + len(name)
+		if at := word.FindStringSubmatchIndex(p.Text); err == nil && name != "" && at != nil {
+			l.Parts = slices.Replace(l.Parts, i, i+1, textPart{Text: p.Text[:at[2]]}, link, textPart{Text: p.Text[at[3]:]})
+			return true
 		}
 	}
 	return false
-}
-
-// isBoundary reports whether a character beside a name is not part of the name.
-func isBoundary(r rune, size int) bool {
-	return size == 0 || !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '-' && r != '_'
 }

@@ -21,8 +21,22 @@ const mostProblems = 8
 // severity is the order of the problems, the worst first.
 var severity = []api.ProblemKind{
 	api.ProblemMassLoss, api.ProblemNoTerms, api.ProblemCut, api.ProblemLost, api.ProblemUnplaced, api.ProblemFailing,
-	api.ProblemSilent, api.ProblemStuck, api.ProblemLate, api.ProblemQuarantined, api.ProblemStaying, api.ProblemBand, api.ProblemDeferred,
+	told, api.ProblemSilent, api.ProblemStuck, api.ProblemLate, api.ProblemQuarantined, api.ProblemStaying, api.ProblemBand, api.ProblemDeferred,
 	api.ProblemDuplicate, api.ProblemUnexpected,
+}
+
+// told stands for the kinds of WithProblems.
+const told api.ProblemKind = ""
+
+// compareKinds orders kinds by their severity.
+func compareKinds(a, b api.ProblemKind) int {
+	place := func(k api.ProblemKind) int {
+		if !slices.Contains(severity, k) {
+			k = told
+		}
+		return slices.Index(severity, k)
+	}
+	return cmp.Compare(place(a), place(b))
 }
 
 // cause is why something is not as it should be, and what it concerns.
@@ -42,8 +56,7 @@ type cause struct {
 	triedBy   int       // on how many workers
 	moves     int       // that wait because starts fail
 	rules     string    // why labels, zones and limits leave no place
-	runs      bool      // it is runs that fail, not starts
-	stops     bool      // it is stops that fail
+	tried     string    // runs or stops, if these fail, and not starts
 }
 
 // causes groups what a term left by cause.
@@ -118,7 +131,7 @@ func (v *termView) findCauses() []api.Problem {
 	}
 	slices.SortStableFunc(problems, func(a, b api.Problem) int {
 		return cmp.Or(
-			cmp.Compare(slices.Index(severity, a.Kind), slices.Index(severity, b.Kind)),
+			compareKinds(a.Kind, b.Kind),
 			cmp.Compare(b.WorkersTotal, a.WorkersTotal), cmp.Compare(b.TasksTotal, a.TasksTotal), strings.Compare(a.Text, b.Text),
 		)
 	})
@@ -298,12 +311,12 @@ func (c *causes) countTries() {
 	by := make(map[*cause]map[string]bool)
 	for _, one := range c.all {
 		switch {
-		case one.kind == api.ProblemFailing && !one.runs && one.err != "":
+		case one.kind == api.ProblemFailing && one.tried != "runs" && one.err != "":
 			by[one] = make(map[string]bool)
 			for task := range one.tasks {
 				of[attempt{task, ""}] = one
 			}
-		case one.stops:
+		case one.tried == "stops":
 			one.tries = 0
 			for task := range one.tasks {
 				for i := range one.workers {
@@ -321,7 +334,7 @@ func (c *causes) countTries() {
 		case change.Outcome == orchestrator.OutcomeDone:
 			delete(of, on)
 		case change.Err == nil || change.Outcome == orchestrator.OutcomeSkipped:
-		case one.stops:
+		case one.tried == "stops":
 			one.tries++
 			one.since = change.Began
 		case change.Outcome != orchestrator.OutcomeStopping:
@@ -390,7 +403,7 @@ func (c *causes) ofPauses() {
 			to = c.get(c.kindOfStop(p), "stop: "+c.errPattern(p.Err, p.Worker, p.Task))
 			to.add(p.Task, 1)
 			c.addWorker(to, p.Worker)
-			to.stops = true
+			to.tried = "stops"
 		case orchestrator.PauseMoves:
 			if to = c.byKey[causeKey{api.ProblemFailing, c.movesPattern(p)}]; to != nil {
 				to.moves = c.stats.Deferred // the same cause
@@ -415,7 +428,7 @@ func (c *causes) ofRuns() {
 		for _, s := range c.snapshot.States(i) {
 			if fails(&s) {
 				to := c.get(api.ProblemFailing, "run: "+pattern(s.Err, c.table.rows[i].Name.Name, s.Name.Name))
-				to.runs, to.workers[i] = true, true
+				to.tried, to.workers[i] = "runs", true
 				to.addErr(s.Err)
 				to.add(s.Name.Name, 0)
 				to.tries = max(to.tries, s.Attempts)

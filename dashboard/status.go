@@ -34,21 +34,14 @@ func (v *view) status(q *query) (api.Status, *api.Error) {
 			out.Crashing += problems[i].TasksTotal
 		}
 	}
+	problems = append(slices.Clone(problems), v.h.told()...)
 	if late := v.overdue(out.Now); late != nil {
-		i := 0
-		for i < len(problems) && problems[i].Kind == api.ProblemMassLoss {
-			i++
-		}
-		problems = slices.Insert(slices.Clone(problems), i, *late)
+		problems = append(problems, *late)
 	}
 	if out.Observed && out.Leader == "" && v.h.leader != nil {
-		problems = slices.Insert(slices.Clone(problems), 0, api.Problem{Kind: api.ProblemNoTerms, Text: v.h.noTerms("", 0)})
+		problems = append(problems, api.Problem{Kind: api.ProblemNoTerms, Text: v.h.noTerms("", 0)})
 	}
-	at := slices.IndexFunc(problems, func(p api.Problem) bool { return urgency(p.Kind) != "bad" })
-	if at < 0 {
-		at = len(problems)
-	}
-	problems = slices.Insert(slices.Clone(problems), at, v.h.told()...)
+	slices.SortStableFunc(problems, func(a, b api.Problem) int { return compareKinds(a.Kind, b.Kind) })
 	out.ProblemsTotal, out.Problems = len(problems), problems
 	cutProblems(&out, q)
 	for i := range out.Problems {

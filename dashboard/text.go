@@ -4,8 +4,8 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
-	"log/slog"
 	"maps"
 	"mime"
 	"net/http"
@@ -35,11 +35,7 @@ func (h *Handler) newTexts() (*textTemplate, error) {
 			return ""
 		},
 		"replayed": func() bool { return h.replays },
-		"reversed": func(rows []api.RepeatedChange) []api.RepeatedChange {
-			rows = slices.Clone(rows)
-			slices.Reverse(rows)
-			return rows
-		},
+		"backward": slices.Backward[[]api.RepeatedChange],
 		"when": func(now, t time.Time) string {
 			switch {
 			case t.IsZero():
@@ -90,8 +86,7 @@ func (h *Handler) writeText(w http.ResponseWriter, r *http.Request, route, tag s
 	}{value, query})
 	encoded, failed := json.Marshal(&head)
 	if err != nil || failed != nil {
-		h.log(r, slog.LevelWarn, "text not rendered", "path", r.URL.Path, "err", err)
-		http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
+		h.broken(w, r, cmp.Or(err, failed))
 		return
 	}
 	s := screen{colour: params["colour"] != "", continued: query.Has("after")}

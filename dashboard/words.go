@@ -47,17 +47,12 @@ func (w words) word(kind string, r orchestrator.Reason) string {
 func (c *causes) problem(from *cause) api.Problem {
 	p := api.Problem{
 		Kind: from.kind, WorkersTotal: len(from.workers), TasksTotal: len(from.tasks), Instances: from.instances, Since: from.since,
-		Tries: from.tries, TriedBy: from.triedBy,
+		Tried: from.tried, Tries: from.tries, TriedBy: from.triedBy,
 	}
-	switch {
-	case from.runs:
-		p.Tried = "runs"
-	case from.stops:
-		p.Tried = "stops"
-	case from.tries > 0 || from.until > 0:
+	if p.Tried == "" && (from.tries > 0 || from.until > 0) {
 		p.Tried = "starts"
 	}
-	if !from.runs && p.Tried != "" {
+	if p.Tried == "starts" || p.Tried == "stops" {
 		p.NextTry = c.timeOf(max(from.until, c.stats.Term.Number+1))
 	}
 	switch from.kind {
@@ -92,7 +87,7 @@ func (c *causes) text(from *cause, p *api.Problem) string {
 		Band: percent(c.lead.Config().Band), N: p.WorkersTotal, T: p.TasksTotal, Instances: from.instances, Moves: from.moves, All: len(c.table.rows),
 		Later: from.later, Others: from.others, Reason: from.reason,
 	}
-	if from.stops && strings.HasPrefix(say.Err, orchestrator.ErrStopping.Error()) {
+	if from.tried == "stops" && strings.HasPrefix(say.Err, orchestrator.ErrStopping.Error()) {
 		say.Err = "" // it says the same
 	}
 	switch p.Kind {

@@ -103,26 +103,21 @@ func (r *recorder[W, T]) observeWorkers(s *orchestrator.Snapshot[W, T], p *orche
 // explain adds to the events why workers did not answer. It takes a step for each worker,
 // and for each task of those that were written to.
 func (r *recorder[W, T]) explain(s *orchestrator.Snapshot[W, T]) {
-	errs := make(map[string]error)
+	silent := make(map[string]*WorkerEvent)
 	for i := range r.events {
 		if e := &r.events[i]; e.After != nil && e.After.State != orchestrator.Answering {
-			errs[e.Worker] = nil
+			silent[e.Worker] = e
 		}
 	}
-	if len(errs) == 0 {
+	if len(silent) == 0 {
 		return
 	}
 	i := 0
 	for w := range s.Workers() {
-		if _, ok := errs[r.rows[i].Name]; ok && !r.rows[i].hidden {
-			errs[r.rows[i].Name] = w.Err
+		if e := silent[r.rows[i].Name]; e != nil && !r.rows[i].hidden && w.Err != nil {
+			e.Err = Printable(w.Err.Error())
 		}
 		i++
-	}
-	for i := range r.events {
-		if err := errs[r.events[i].Worker]; err != nil {
-			r.events[i].Err = Printable(err.Error())
-		}
 	}
 }
 

@@ -145,11 +145,8 @@ func (d *draining) show() error {
 		return nil
 	}
 	if d.settings.format == formatJSON {
-		encoded, err := json.MarshalIndent(d.workers, "", "  ")
-		if err != nil {
-			return err
-		}
-		return d.put(append(encoded, '\n'))
+		encoded, err := json.Marshal(d.workers)
+		return errors.Join(err, d.put(indented(encoded)))
 	}
 	var out bytes.Buffer
 	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
