@@ -43,6 +43,9 @@ type lead struct {
 	leader
 
 	stopRecord func() // set by Lead, and called with leading held
+
+	saying sync.Mutex // guards said
+	said   map[causeKey]example
 }
 
 // endpoint is what a path serves, by method. HEAD is served as GET.

@@ -41,9 +41,8 @@ func compareKinds(a, b api.ProblemKind) int {
 
 // cause is why something is not as it should be, and what it concerns.
 type cause struct {
-	kind      api.ProblemKind
-	err       string // the first one
-	others    bool   // there are other errors
+	kind api.ProblemKind
+	example
 	reason    orchestrator.Reason
 	workers   map[int]bool // indexes
 	tasks     map[string]bool
@@ -101,10 +100,40 @@ func (c *cause) add(task string, instances int) {
 	c.instances += instances
 }
 
+// example is the error of a cause: the first one, and the worker and the task that it was of, if they are known.
+type example struct {
+	err, worker, task string
+	others            bool // there are other errors
+}
+
 // addErr adds the text of an error, unless it is empty.
-func (c *cause) addErr(text string) {
-	c.others = c.others || c.err != "" && text != "" && text != c.err
-	c.err = cmp.Or(c.err, text)
+func (x *example) addErr(text, worker, task string) {
+	x.others = x.others || x.err != "" && text != "" && text != x.err
+	if x.err == "" {
+		x.err, x.worker, x.task = text, worker, task
+	}
+}
+
+// pattern returns what the error has in common with others of the cause.
+func (x *example) pattern() string { return pattern(x.err, x.worker, x.task) }
+
+// keepExamples makes each cause keep the example that it had in the term before, if that differs in numbers only, so
+// that its text stays.
+func (c *causes) keepExamples() {
+	l := c.lead
+	l.saying.Lock()
+	defer l.saying.Unlock()
+	said := make(map[causeKey]example)
+	for key, one := range c.byKey {
+		was := l.said[key]
+		i, known := c.table.index[was.worker]
+		if was.err != "" && was.pattern() == one.pattern() && (was.worker == "" || known && one.workers[i]) && (was.task == "" || one.tasks[was.task]) {
+			was.others = one.others || was.others && len(one.workers)+len(one.tasks) > 2
+			one.example = was
+		}
+		said[key] = one.example
+	}
+	l.said = said
 }
 
 // addSince adds the time from which on the cause concerns a worker.
@@ -125,6 +154,7 @@ func (v *termView) findCauses() []api.Problem {
 	c.ofRuns()
 	c.ofBand()
 	c.countTries()
+	c.keepExamples()
 	problems := make([]api.Problem, 0, len(c.all))
 	for _, one := range c.all {
 		problems = append(problems, c.problem(one))
@@ -186,7 +216,7 @@ func (c *causes) ofWorkers() {
 			to = c.get(api.ProblemSilent, pattern(text, w.Name.Name))
 		}
 		to.workers[i] = true
-		to.addErr(text)
+		to.addErr(text, w.Name.Name, "")
 		to.addSince(since)
 		switch {
 		case w.State == orchestrator.Lost:
@@ -235,7 +265,7 @@ func (c *causes) ofMissing() {
 				to.add(w.Task, w.Instances)
 				c.addWorker(to, w.Worker)
 				for _, f := range failed[w.Task][:min(len(failed[w.Task]), 1)] {
-					to.addErr(errText(f.err))
+					to.addErr(errText(f.err), "", w.Task)
 				}
 			}
 		}
@@ -282,15 +312,15 @@ func (c *causes) addFailing(w *orchestrator.Waiting[string, string], failed []fa
 		c.get(api.ProblemFailing, "").add(w.Task, w.Instances)
 		return
 	}
-	example := failed[0]
+	first := failed[0]
 	for _, f := range failed {
 		if w.Named && f.worker == w.Worker {
-			example = f
+			first = f
 		}
 	}
-	what := c.errPattern(example.err, example.worker, w.Task)
+	what := c.errPattern(first.err, first.worker, w.Task)
 	to := c.get(api.ProblemFailing, what)
-	to.addErr(errText(example.err))
+	to.addErr(errText(first.err), first.worker, w.Task)
 	to.add(w.Task, w.Instances)
 	for _, f := range failed {
 		to.others = to.others || c.errPattern(f.err, f.worker, w.Task) != what
@@ -339,7 +369,7 @@ func (c *causes) countTries() {
 			one.since = change.Began
 		case change.Outcome != orchestrator.OutcomeStopping:
 			one.tries++
-			one.err = errText(change.Err)
+			one.err, one.worker, one.task = errText(change.Err), change.To, change.Task
 			by[one][change.To] = true
 			c.addWorker(one, change.To)
 		}
@@ -417,7 +447,7 @@ func (c *causes) ofPauses() {
 		default:
 			continue
 		}
-		to.addErr(errText(p.Err))
+		to.addErr(errText(p.Err), p.Worker, p.Task)
 		to.until = max(to.until, p.Until)
 	}
 }
@@ -429,7 +459,7 @@ func (c *causes) ofRuns() {
 			if fails(&s) {
 				to := c.get(api.ProblemFailing, "run: "+pattern(s.Err, c.table.rows[i].Name.Name, s.Name.Name))
 				to.tried, to.workers[i] = "runs", true
-				to.addErr(s.Err)
+				to.addErr(s.Err, c.table.rows[i].Name.Name, s.Name.Name)
 				to.add(s.Name.Name, 0)
 				to.tries = max(to.tries, s.Attempts)
 				if !s.Failing.IsZero() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -292,6 +293,58 @@ func TestD28_AHungDrain(t *testing.T) {
 		require.Greater(t, p.Tries, 2)
 		require.True(t, p.NextTry.After(s.Now))
 	})
+}
+
+// The text of a problem stays while only the numbers in its error change, and names another worker once the
+// first is well (D26).
+func TestD26_TextsStayWhenNumbersChange(t *testing.T) {
+	var n atomic.Int64
+	for name, c := range map[string]struct {
+		op      orchestrator.Op
+		arrange func(f *fleet) error
+	}{
+		"a lost worker":         {orchestrator.OpList, func(*fleet) error { return nil }},
+		"a stop that is denied": {orchestrator.OpRemove, func(f *fleet) error { return f.DrainWorker("w2") }},
+		"a start that fails":    {orchestrator.OpAdd, func(f *fleet) error { return errors.Join(f.AddTask("t10"), f.AddTask("t11")) }},
+		"runs that fail":        {orchestrator.OpApply, func(*fleet) error { return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				fails, well := false, ""
+				states := func(worker string) []dashboard.TaskState[string] {
+					i := n.Add(1)
+					if !fails || c.op != orchestrator.OpApply || worker == well {
+						return nil
+					}
+					return []dashboard.TaskState[string]{{Task: "t" + worker, State: "backoff", Attempts: int(i), Err: fmt.Sprintf("%s: try %d", worker, i)}}
+				}
+				f := newFleet(t, 3, 9, options{orchestrator.WithGracePeriod(2 * time.Second)}, dashboard.WithTaskStates(states))
+				f.terms(1)
+				fails = true
+				require.NoError(t, c.arrange(f))
+				f.Refuse(func(op orchestrator.Op, worker, _ string) error {
+					i := n.Add(1)
+					if op == c.op && (worker == "w2" || op == orchestrator.OpAdd) {
+						return fmt.Errorf("%w: request %d: busy", orchestrator.ErrRejected, i)
+					}
+					return nil
+				})
+				f.terms(6)
+				first := f.problems()
+				require.NotEmpty(t, first)
+				for range 12 {
+					f.terms(1)
+					require.Equal(t, first, f.problems())
+				}
+				if c.op == orchestrator.OpApply {
+					require.Contains(t, first[0], "w1: try ")
+					well = "w1"
+					f.terms(1)
+					require.Contains(t, f.problems()[0], "w2: try ")
+				}
+			})
+		})
+	}
 }
 
 // A worker whose tasks no other worker can start cannot be emptied either.

@@ -253,6 +253,31 @@ func TestD26_SourceFails(t *testing.T) {
 	})
 }
 
+// Watch has no line for a stop that a term leaves alone because it pauses.
+func TestD26_WatchPrintsWhatHappens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		s := n.newSituation(fleetOf(3, 9))
+		s.stubborn = "t2"
+		s.terms(3)
+		s.RemoveTask("t2")
+		s.terms(5)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		p, out, _ := n.process()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			p.run(ctx, []string{"-server", leader, "watch"})
+		}()
+		s.terms(10)
+		<-ended
+		require.Contains(t, out.String(), "unexpected: stopping: stop under way")
+		require.NotContains(t, out.String(), "skipped")
+		require.Equal(t, 1, strings.Count(out.String(), "should stop on w2 and cannot"), out)
+	})
+}
+
 // Before the first term a check is not ok (D29).
 func TestD29_CheckBeforeTheFirstTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
