@@ -159,7 +159,7 @@ func (h *Handler) servePage(w http.ResponseWriter, r *http.Request, rt *route) {
 		}
 	}
 	if rt.name == "status" || rt.name == "terms" {
-		f.Fleet, f.Plot = v.workers().rows, v.lastTerms()
+		f.Fleet, f.Plot = v.workers().rows, v.termRows(orchestrator.Term{}, timelineTerms)
 	}
 	q := newQuery(r, append(slices.Clip(rt.params), "asked"))
 	q.values, q.bytes, q.tagged = maps.Clone(f.Query), pageBytes, true
@@ -183,14 +183,13 @@ func (h *Handler) servePage(w http.ResponseWriter, r *http.Request, rt *route) {
 	h.writePage(w, r, a, rt.page, f)
 }
 
-// lastTerms returns the terms of the timeline, the newest first.
-func (v *view) lastTerms() []api.TermRow {
-	rows := make([]api.TermRow, 0, timelineTerms)
-	for t, quiet := range v.past.Terms(orchestrator.Term{}) {
-		if len(rows) == timelineTerms {
+// termRows returns the first terms before one, or the last ones if that is zero, the newest first.
+func (v *view) termRows(before orchestrator.Term, most int) []api.TermRow {
+	rows := []api.TermRow{}
+	for t, quiet := range v.past.Terms(before) {
+		if rows = append(rows, termRow(t, quiet)); len(rows) == most {
 			break
 		}
-		rows = append(rows, termRow(t, quiet))
 	}
 	return rows
 }

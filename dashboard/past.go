@@ -132,14 +132,9 @@ func (v *view) termList(q *query) (api.Terms, *api.Error) {
 	if q.err != nil {
 		return api.Terms{}, q.err
 	}
-	out := api.Terms{Header: v.header(), Terms: []api.TermRow{}}
-	more := false
-	for t, quiet := range v.past.Terms(before) {
-		if more = len(out.Terms) == limit; more {
-			break
-		}
-		out.Terms = append(out.Terms, termRow(t, quiet))
-	}
+	out := api.Terms{Header: v.header(), Terms: v.termRows(before, limit+1)}
+	more := len(out.Terms) > limit
+	out.Terms = out.Terms[:min(limit, len(out.Terms))]
 	n := fit(out.Terms, q.bytes)
 	more = more || n < len(out.Terms)
 	out.Terms = out.Terms[:n]

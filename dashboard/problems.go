@@ -247,26 +247,20 @@ func (c *causes) ofMissing() {
 	failed := c.failedStarts()
 	for i := range c.plan().Waiting {
 		w := &c.plan().Waiting[i]
-		switch w.Kind() {
-		case orchestrator.WaitingUnplaced:
-			to := c.get(api.ProblemUnplaced, string(w.Reason)+causesText(w))
+		switch kind := w.Kind(); {
+		case kind == orchestrator.WaitingFailing:
+			c.addFailing(w, failed[w.Task])
+		case kind == orchestrator.WaitingHeld, w.Reason == orchestrator.ReasonPinned, w.Reason == orchestrator.ReasonStopping:
+			// See ofWorkers. A pinned task ends by itself. A stop that failed is in ofPauses.
+		default:
+			to := c.get(api.ProblemKind(kind), string(w.Reason)+causesText(w))
 			to.reason, to.rules = w.Reason, causesText(w)
 			to.add(w.Task, w.Instances)
 			if w.Named {
 				c.addWorker(to, w.Worker)
 			}
-		case orchestrator.WaitingFailing:
-			c.addFailing(w, failed[w.Task])
-		case orchestrator.WaitingStaying:
-			// A pinned task ends by itself. A stop that failed is in ofPauses.
-			if w.Reason != orchestrator.ReasonPinned && w.Reason != orchestrator.ReasonStopping {
-				to := c.get(api.ProblemStaying, string(w.Reason)+causesText(w))
-				to.reason, to.rules = w.Reason, causesText(w)
-				to.add(w.Task, w.Instances)
-				c.addWorker(to, w.Worker)
-				for _, f := range failed[w.Task][:min(len(failed[w.Task]), 1)] {
-					to.addErr(errText(f.err), "", w.Task)
-				}
+			if w.Reason == orchestrator.ReasonPaused && len(failed[w.Task]) > 0 {
+				to.addErr(errText(failed[w.Task][0].err), "", w.Task)
 			}
 		}
 	}
@@ -318,12 +312,12 @@ func (c *causes) addFailing(w *orchestrator.Waiting[string, string], failed []fa
 			first = f
 		}
 	}
-	what := c.errPattern(first.err, first.worker, w.Task)
+	what := pattern(errText(first.err), first.worker, w.Task)
 	to := c.get(api.ProblemFailing, what)
 	to.addErr(errText(first.err), first.worker, w.Task)
 	to.add(w.Task, w.Instances)
 	for _, f := range failed {
-		to.others = to.others || c.errPattern(f.err, f.worker, w.Task) != what
+		to.others = to.others || pattern(errText(f.err), f.worker, w.Task) != what
 		c.addWorker(to, f.worker)
 		if f.until > 0 && (to.until == 0 || f.until < to.until) {
 			to.until = f.until
@@ -421,7 +415,7 @@ func (c *causes) ofPauses() {
 		var to *cause
 		switch p.Kind {
 		case orchestrator.PauseWorker:
-			what := c.errPattern(p.Err, p.Worker, p.Task)
+			what := pattern(errText(p.Err), p.Worker, p.Task)
 			if to = c.byKey[causeKey{api.ProblemFailing, what}]; to != nil {
 				c.addWorker(to, p.Worker) // the same cause
 				continue
@@ -430,13 +424,18 @@ func (c *causes) ofPauses() {
 			c.addWorker(to, p.Worker)
 			to.tries += p.Failures
 		case orchestrator.PauseStop:
-			to = c.get(c.kindOfStop(p), "stop: "+c.errPattern(p.Err, p.Worker, p.Task))
+			kind := api.ProblemUnexpected
+			if i, ok := c.table.index[p.Worker]; ok && c.table.rows[i].Draining { // it holds up the drain
+				kind = api.ProblemStaying
+			}
+			to = c.get(kind, "stop: "+pattern(errText(p.Err), p.Worker, p.Task))
 			to.add(p.Task, 1)
 			c.addWorker(to, p.Worker)
 			to.tried = "stops"
 		case orchestrator.PauseMoves:
-			if to = c.byKey[causeKey{api.ProblemFailing, c.movesPattern(p)}]; to != nil {
-				to.moves = c.stats.Deferred // the same cause
+			same := func(one *cause) bool { return one.kind == api.ProblemFailing && one.err == errText(p.Err) }
+			if i := slices.IndexFunc(c.all, same); i >= 0 {
+				c.all[i].moves = c.stats.Deferred
 				continue
 			}
 			if c.stats.Deferred == 0 {
@@ -500,14 +499,6 @@ func (c *causes) ofBand() {
 	}
 }
 
-// kindOfStop returns the kind of a stop that failed: a drain that it holds up, or a task that is not expected.
-func (c *causes) kindOfStop(p *orchestrator.Pause[string, string]) api.ProblemKind {
-	if i, ok := c.table.index[p.Worker]; ok && c.table.rows[i].Draining {
-		return api.ProblemStaying
-	}
-	return api.ProblemUnexpected
-}
-
 // timeOf returns about when a later term begins.
 func (c *causes) timeOf(number uint64) time.Time {
 	every := c.lead.Config().Every
@@ -515,23 +506,6 @@ func (c *causes) timeOf(number uint64) time.Time {
 		every = usualGap(c.h.history.View())
 	}
 	return c.stats.Start.Add(time.Duration(number-c.stats.Term.Number) * every)
-}
-
-// movesPattern returns the pattern of the error of a failed move, whose task and worker are
-// not known: that of the same error on any worker.
-func (c *causes) movesPattern(p *orchestrator.Pause[string, string]) string {
-	text := errText(p.Err)
-	for k, other := range c.byKey {
-		if k.kind == api.ProblemFailing && other.err == text {
-			return k.what
-		}
-	}
-	return text
-}
-
-// errPattern returns the pattern of the error of a call.
-func (c *causes) errPattern(err error, worker, task string) string {
-	return pattern(errText(err), worker, task)
 }
 
 // pattern returns what an error has in common with those of other workers and tasks: the

@@ -125,10 +125,7 @@ func (v *view) planned(p *api.Plan, q *query, limit int) api.WhatIf {
 	p.Waiting = withStops(p.Waiting, p.Paused, nil)
 	out := api.WhatIf{
 		Header: v.header(), Verdict: v.h.words.verdict(p), WorkersTotal: len(p.Workers),
-		WaitingTotal: len(p.Waiting), PausedTotal: len(p.Paused),
-	}
-	for _, n := range p.Stats.Changes {
-		out.ChangesTotal += n
+		WaitingTotal: len(p.Waiting), PausedTotal: len(p.Paused), ChangesTotal: sum(p.Stats.Changes),
 	}
 	change := func(w orchestrator.WorkerPlan[string]) int { return max(w.After-w.Before, w.Before-w.After) }
 	workers := slices.SortedStableFunc(slices.Values(p.Workers), func(a, b orchestrator.WorkerPlan[string]) int { return cmp.Compare(change(b), change(a)) })

@@ -78,13 +78,13 @@ func (c *causes) text(from *cause, p *api.Problem) string {
 	say := struct {
 		api.Problem
 		Workers, Tasks, State, Since, Until, Err, Rules, Band string
-		N, T, Instances, Moves, All                           int // workers and tasks that it concerns; all workers
+		Instances, Moves, All                                 int // all workers
 		Later, Others                                         bool
 		Reason                                                orchestrator.Reason
 	}{
 		Problem: *p, Workers: subject(p.Workers, p.WorkersTotal, "worker"), Tasks: subject(p.Tasks, p.TasksTotal, "task"), State: string(p.Kind),
 		Err: shorten(from.err, 160), Rules: from.rules,
-		Band: percent(c.lead.Config().Band), N: p.WorkersTotal, T: p.TasksTotal, Instances: from.instances, Moves: from.moves, All: len(c.table.rows),
+		Band: percent(c.lead.Config().Band), Instances: from.instances, Moves: from.moves, All: len(c.table.rows),
 		Later: from.later, Others: from.others, Reason: from.reason,
 	}
 	if from.tried == "stops" && strings.HasPrefix(say.Err, orchestrator.ErrStopping.Error()) {

@@ -38,26 +38,25 @@ func replay(*flag.FlagSet) action {
 		if len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
 			rest = slices.Concat([]string{"terms"}, rest)
 		}
-		var known []string
-		for _, c := range commands() {
-			if c.replays && c.name == rest[0] {
-				for t := range ring.View().Terms(orchestrator.Term{}) {
-					if t.WaitingMore > 0 && rest[0] == "waiting" {
-						s.say("the log has not the last %d tasks that waited", t.WaitingMore)
-					}
-					break
-				}
-				err := s.execute(ctx, &c, s.settings, rest[1:])
-				if exitCode(err) == exitUnknown {
-					return fail(exitUnknown, "%w at its end; orchctl replay FILE changes may show an earlier one", err)
-				}
-				return err
-			}
-			if c.replays {
+		all := slices.DeleteFunc(commands(), func(c command) bool { return !c.replays })
+		at := slices.IndexFunc(all, func(c command) bool { return c.name == rest[0] })
+		if at < 0 {
+			var known []string
+			for _, c := range all {
 				known = append(known, c.name)
 			}
+			return fail(exitUsage, "replay: a log has no answer to %q, only to %s", rest[0], strings.Join(known, ", "))
 		}
-		return fail(exitUsage, "replay: a log has no answer to %q, only to %s", rest[0], strings.Join(known, ", "))
+		for t := range ring.View().Terms(orchestrator.Term{}) {
+			if t.WaitingMore > 0 && rest[0] == "waiting" {
+				s.say("the log has not the last %d tasks that waited", t.WaitingMore)
+			}
+			break
+		}
+		if err = s.execute(ctx, &all[at], s.settings, rest[1:]); exitCode(err) == exitUnknown {
+			return fail(exitUnknown, "%w at its end; orchctl replay FILE changes may show an earlier one", err)
+		}
+		return err
 	}
 }
 
