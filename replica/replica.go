@@ -185,6 +185,8 @@ type Counters struct {
 	// Elections counts those that the replica has won, and Rejoins its further leases.
 	Elections uint64 `json:"elections"`
 	Rejoins   uint64 `json:"rejoins"`
+	// FailedRuns counts the runs of tasks in this process that have failed.
+	FailedRuns uint64 `json:"failed_runs"`
 }
 
 // SourceStatus is what is wrong with the Source. It is zero if nothing is.
@@ -267,7 +269,7 @@ func (r *Replica) Status() Status {
 	r.mu.Lock()
 	s, o := r.status, r.o
 	r.mu.Unlock()
-	s.Lease = r.worker.LeaseStats().Left
+	s.Lease, s.FailedRuns = r.worker.LeaseStats().Left, r.worker.FailedRuns()
 	if o != nil && s.Leading {
 		plan := o.LastPlan()
 		s.Plan = &plan

@@ -74,6 +74,7 @@
 //	orchestrator_worker_keepalives_sent_total          counter  requests for the worker's lease
 //	orchestrator_worker_keepalives_acknowledged_total  counter  requests that were acknowledged
 //	orchestrator_worker_rejoins_total                  counter  rejoins, such as after a lost lease
+//	orchestrator_worker_failed_runs_total              counter  runs of tasks that failed
 //	orchestrator_worker_tasks{state}                   gauge    tasks: queued, starting, running, backoff, stopping, completed, failed
 //	orchestrator_worker_failing_tasks                  gauge    tasks that crash in a loop
 //	orchestrator_worker_failing_seconds                gauge    how long the first of them has
@@ -101,6 +102,7 @@
 //	orchestrator_replica_sync_seconds_total           counter  total duration of the Syncs
 //	orchestrator_replica_elections_total              counter  elections that the replica has won
 //	orchestrator_replica_rejoins_total                counter  rejoins, such as after a lost lease
+//	orchestrator_replica_failed_runs_total            counter  runs of tasks that failed
 //
 // The sum of orchestrator_replica_leading over all replicas should be 1.
 //

@@ -40,6 +40,7 @@ func RegisterReplica(reg prometheus.Registerer, get func() replica.Status, opts 
 		metric[*status]{"replica_sync_seconds_total", "Total duration of all Syncs.", nil, one(func(s *status) float64 { return s.SyncTime.Seconds() })},
 		metric[*status]{"replica_elections_total", "Elections that the replica has won.", nil, one(func(s *status) uint64 { return s.Elections })},
 		metric[*status]{"replica_rejoins_total", "Rejoins of the replica, such as after a lost lease.", nil, one(func(s *status) uint64 { return s.Rejoins })},
+		metric[*status]{"replica_failed_runs_total", "Runs of the replica's tasks that failed.", nil, one(func(s *status) uint64 { return s.FailedRuns })},
 	)...), func() *status {
 		s := &status{Status: get()}
 		for i := range s.Members {

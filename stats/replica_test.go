@@ -30,7 +30,7 @@ orchestrator_replica_last_sync_timestamp_seconds 0
 		Tasks:    []replica.TaskStatus{{TaskState: replica.TaskState{State: "running"}}, {TaskState: replica.TaskState{State: "backoff", Attempts: 3, Failing: failing}}, {TaskState: replica.TaskState{State: "running"}}},
 		Source:   replica.SourceStatus{Failing: failing, Kept: 7},
 		BadRows:  map[string]string{"t": "no name"},
-		Counters: replica.Counters{Syncs: 100, FailedSyncs: 2, SyncTime: 1500 * time.Millisecond, Elections: 4, Rejoins: 8},
+		Counters: replica.Counters{Syncs: 100, FailedSyncs: 2, SyncTime: 1500 * time.Millisecond, Elections: 4, Rejoins: 8, FailedRuns: 9},
 	}
 	families, err := registry.Gather()
 	require.NoError(t, err)
@@ -56,6 +56,9 @@ orchestrator_replica_elections_total 4
 # HELP orchestrator_replica_epoch Epoch of the last election that the replica has seen.
 # TYPE orchestrator_replica_epoch gauge
 orchestrator_replica_epoch 2.251799813685248e+15
+# HELP orchestrator_replica_failed_runs_total Runs of the replica's tasks that failed.
+# TYPE orchestrator_replica_failed_runs_total counter
+orchestrator_replica_failed_runs_total 9
 # HELP orchestrator_replica_failing_tasks Tasks of the replica that have failed three times in a row or more.
 # TYPE orchestrator_replica_failing_tasks gauge
 orchestrator_replica_failing_tasks 1

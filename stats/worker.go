@@ -22,7 +22,8 @@ func RegisterWorker[T comparable](reg prometheus.Registerer, w *worker.Worker[T]
 	}
 	type status struct {
 		worker.LeaseStats
-		tasks taskCounts
+		failed uint64
+		tasks  taskCounts
 	}
 	return register(reg, doing, &reader[*status]{newTable("orchestrator_", opts, append(
 		taskMetrics("worker", func(s *status) *taskCounts { return &s.tasks }, "queued", "starting", "running", "backoff", "stopping", "completed", "failed"),
@@ -30,8 +31,9 @@ func RegisterWorker[T comparable](reg prometheus.Registerer, w *worker.Worker[T]
 		metric[*status]{"worker_keepalives_sent_total", "Requests for the worker's lease.", nil, one(func(s *status) uint64 { return s.Sent })},
 		metric[*status]{"worker_keepalives_acknowledged_total", "Requests for the worker's lease that were acknowledged.", nil, one(func(s *status) uint64 { return s.Acknowledged })},
 		metric[*status]{"worker_rejoins_total", "Rejoins of the worker, such as after a lost lease.", nil, one(func(s *status) uint64 { return s.Rejoins })},
+		metric[*status]{"worker_failed_runs_total", "Runs of the worker's tasks that failed.", nil, one(func(s *status) uint64 { return s.failed })},
 	)...), func() *status {
-		s := &status{LeaseStats: w.LeaseStats()}
+		s := &status{LeaseStats: w.LeaseStats(), failed: w.FailedRuns()}
 		for _, t := range w.Status() {
 			s.tasks.add(t.State.String(), t.Attempts, t.Failing)
 		}

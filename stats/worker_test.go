@@ -3,6 +3,7 @@ package stats_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -47,10 +48,16 @@ orchestrator_worker_keepalives_sent_total 2
 # TYPE orchestrator_worker_rejoins_total counter
 orchestrator_worker_rejoins_total 1
 `), "orchestrator_worker_keepalives_acknowledged_total", "orchestrator_worker_keepalives_sent_total", "orchestrator_worker_rejoins_total"))
-		require.Len(t, families, 7)
+		require.Len(t, families, 8)
 		require.NoError(t, w.Add(t.Context(), "crashes"))
 		w.Sending()()
 		time.Sleep(8 * time.Second)
+		require.GreaterOrEqual(t, w.FailedRuns(), uint64(3))
+		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(fmt.Sprintf(`
+# HELP orchestrator_worker_failed_runs_total Runs of the worker's tasks that failed.
+# TYPE orchestrator_worker_failed_runs_total counter
+orchestrator_worker_failed_runs_total %d
+`, w.FailedRuns())), "orchestrator_worker_failed_runs_total"))
 		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP orchestrator_worker_failing_seconds How long the first of the failing tasks of the worker has been failing; 0 without any.
 # TYPE orchestrator_worker_failing_seconds gauge

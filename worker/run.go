@@ -259,6 +259,7 @@ func (w *Worker[T]) conclude(e *entry[T], err error, text string) (State, time.D
 	}
 	e.err, e.text = err, text
 	e.restarts++
+	w.failedRuns++
 	w.endRow(e)
 	if e.attempts++; e.attempts == 1 {
 		e.failing = time.Now()

@@ -475,6 +475,7 @@ func TestW3_ALongRunEndsTheRow(t *testing.T) {
 		s = w.Status()[0]
 		require.Equal(t, 1, s.Attempts, "the next failure begins another one")
 		require.Greater(t, s.Failing.Sub(began), time.Hour)
+		require.EqualValues(t, 4, w.FailedRuns())
 	})
 }
 

@@ -83,6 +83,13 @@ func (w *Worker[T]) Status() []TaskStatus[T] {
 	return w.status()
 }
 
+// FailedRuns returns how many runs of tasks have failed since the worker was created.
+func (w *Worker[T]) FailedRuns() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failedRuns
+}
+
 // status is Status with mu held.
 func (w *Worker[T]) status() []TaskStatus[T] {
 	all := make([]TaskStatus[T], 0, len(w.tasks))

@@ -35,6 +35,7 @@ type Worker[T comparable] struct {
 	listed      []T       // the result of List; nil: to be rebuilt
 	pins        int       // how many tasks at the end of listed are pinned
 	log         changeLog // counts the changes of what Status returns
+	failedRuns  uint64
 	closed      bool
 	random      *rand.Rand
 	refusals    map[T]*refusal // of tasks that have asked to run elsewhere
