@@ -26,8 +26,8 @@ type Handler struct {
 	endpoints   map[string]endpoint
 	templates   map[string]*template.Template // of the pages
 	words       words
-	texts       *textTemplate // of the answers as text
-	replays     bool          // it shows a log
+	texts       words // the answers as text
+	replays     bool  // it shows a log
 	gzips       sync.Pool
 	planning    chan struct{} // holds a token while a what-if plan is computed
 

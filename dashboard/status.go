@@ -39,7 +39,7 @@ func (v *view) status(q *query) (api.Status, *api.Error) {
 		problems = append(problems, *late)
 	}
 	if out.Observed && out.Leader == "" && v.h.leader != nil {
-		problems = append(problems, api.Problem{Kind: api.ProblemNoTerms, Text: v.h.noTerms("", 0)})
+		problems = append(problems, api.Problem{Kind: api.ProblemNoTerms, Text: v.h.words.say("problem no terms", dict(), "")})
 	}
 	slices.SortStableFunc(problems, func(a, b api.Problem) int { return compareKinds(a.Kind, b.Kind) })
 	out.ProblemsTotal, out.Problems = len(problems), problems
@@ -99,15 +99,7 @@ func (v *view) overdue(now time.Time) *api.Problem {
 	if late <= max(overdueAfter*every, overdueLeast) || late <= every+5*config.CommunicatorTimeout && v.progress() != nil {
 		return nil
 	}
-	return &api.Problem{Kind: api.ProblemNoTerms, Since: end, Text: v.h.noTerms(clock(end, now), config.Every)}
-}
-
-// noTerms returns the sentence for terms that do not come any more, one every interval, or are not known.
-func (h *Handler) noTerms(since string, every time.Duration) string {
-	return h.words.say("problem no terms", struct {
-		Since string
-		Every time.Duration
-	}{since, every}, "")
+	return &api.Problem{Kind: api.ProblemNoTerms, Since: end, Text: v.h.words.say("problem no terms", dict("Since", clock(end, now), "Every", config.Every), "")}
 }
 
 // usualGap returns the median time between the starts of the last terms, or a minute if there were not

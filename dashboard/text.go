@@ -21,10 +21,8 @@ import (
 	"github.com/f8949c05/orchestrator/dashboard/api"
 )
 
-type textTemplate = template.Template
-
 // newTexts parses the templates of the answers as text.
-func (h *Handler) newTexts() (*textTemplate, error) {
+func (h *Handler) newTexts() (words, error) {
 	funcs := maps.Clone(sentenceFuncs(h.words))
 	maps.Copy(funcs, template.FuncMap{
 		"all": func(w orchestrator.WorkerStats) int { return w.Answering + w.Silent + w.Lost }, "isKind": isKind,
@@ -46,7 +44,8 @@ func (h *Handler) newTexts() (*textTemplate, error) {
 			return agoOf(t, now).Ago
 		},
 	})
-	return template.New("").Funcs(funcs).ParseFS(web, "web/text.txt")
+	t, err := template.New("").Funcs(funcs).ParseFS(web, "web/text.txt")
+	return words{t}, err
 }
 
 // wanted returns the parameters of the media type text/plain that a request accepts, or nil if it does

@@ -59,13 +59,21 @@ func (v *termView) makePlan() *api.Plan {
 // withStops returns what waits, with the instances that must leave their workers and could not: their stops have not
 // ended, or their starts elsewhere failed. A plan has them in the terms between two tries only.
 func withStops(waiting []api.Waiting, paused []api.Pause, changes []api.Change) []api.Waiting {
-	stops := make(map[attempt]bool)
+	stops, missing := make(map[attempt]bool), make(map[attempt]bool)
 	for i := range paused {
-		stops[attempt{paused[i].Task, paused[i].Worker}] = paused[i].Kind == orchestrator.PauseStop
+		if p := &paused[i]; p.Kind == orchestrator.PauseStop {
+			stops[attempt{p.Task, p.Worker}] = true
+		}
 	}
-	all := slices.Clone(waiting)
+	all := waiting
+	if len(paused)+len(changes) > 0 {
+		all = slices.Clone(waiting)
+	}
 	for i := range all {
-		if w := &all[i]; w.Reason == orchestrator.ReasonPaused && w.Named && stops[attempt{w.Task, w.Worker}] {
+		switch w := &all[i]; {
+		case w.Reason == orchestrator.ReasonFailed:
+			missing[attempt{w.Task, w.Worker}] = true
+		case w.Reason == orchestrator.ReasonPaused && w.Named && stops[attempt{w.Task, w.Worker}]:
 			w.Reason = orchestrator.ReasonStopping
 		}
 	}
@@ -75,12 +83,10 @@ func withStops(waiting []api.Waiting, paused []api.Pause, changes []api.Change) 
 		stays := api.Waiting{Task: c.Task, Instances: 1, Reason: orchestrator.ReasonPaused, Worker: c.From, Named: true}
 		if c.Outcome == orchestrator.OutcomeStopping || stops[attempt{c.Task, c.From}] {
 			stays.Reason = orchestrator.ReasonStopping
-		} else if c.Outcome == orchestrator.OutcomeFailed && slices.ContainsFunc(waiting, func(w api.Waiting) bool { return w.Task == c.Task }) {
-			continue // it was stopped
 		}
 		switch c.Outcome {
 		case orchestrator.OutcomeStopping, orchestrator.OutcomeFailed, orchestrator.OutcomeReturned:
-			if slices.Contains(leaves, c.Kind.Reason) {
+			if slices.Contains(leaves, c.Kind.Reason) && !missing[attempt{c.Task, c.To}] { // it was not stopped
 				all = append(all, stays)
 			}
 		}
