@@ -59,9 +59,9 @@ func (b *board) end() {
 // taskStates returns what a worker has reported of its tasks.
 func taskStates(m *manager.Manager, w grpcWorker) (states []dashboard.TaskState[string]) {
 	for _, t := range m.Tasks(w) {
-		state := dashboard.TaskState[string]{Task: t.Name, State: t.State.String()}
+		state := dashboard.TaskState[string]{Task: t.Name, State: t.State.String(), Since: t.Since}
 		if t.Failure != nil {
-			state.Err, state.Attempts = t.Failure.Err, t.Failure.Attempts
+			state.Err, state.Attempts, state.Failing = t.Failure.Err, t.Failure.Attempts, t.Failure.First
 		}
 		states = append(states, state)
 	}
