@@ -29,8 +29,9 @@ var (
 	ErrNotFound = errors.New("there is no such task")
 )
 
-// MaxContent is the size of the content of a task.
-const MaxContent = 1<<20 - 8<<10
+// MaxContent is the size of the content of a task. With name and settings it is below 1.5 MiB, which is
+// what etcd takes by default.
+const MaxContent = 1 << 20
 
 // Item is a task of a Registry.
 type Item struct {

@@ -113,7 +113,7 @@ func TestBadInput_Registry(t *testing.T) {
 	for want, item := range map[string]etcd.Item{
 		"a name has 1 to 1024 bytes":                          newItem("", ""),
 		"a name has 1 to 1024 bytes ":                         newItem(strings.Repeat("x", 1025), ""),
-		"the content has 1040385 bytes: at most 1040384":      {Task: replica.Task{Name: "x"}, Content: make([]byte, etcd.MaxContent+1)},
+		"the content has 1048577 bytes: at most 1048576":      {Task: replica.Task{Name: "x"}, Content: make([]byte, etcd.MaxContent+1)},
 		"put task \"x\": " + replica.ErrInvalid.Error():       {Task: replica.Task{Name: "x", Instances: -2}},
 		"put task \"x\": " + replica.ErrInvalid.Error() + ":": {Task: replica.Task{Name: "x", Weight: -1}},
 	} {
