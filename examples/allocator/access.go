@@ -4,7 +4,6 @@ package main
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
@@ -12,10 +11,11 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/f8949c05/orchestrator/etcd"
+	"go.uber.org/zap"
 )
 
 // passwordEnv is the environment variable with the password for etcd. A flag would
@@ -39,9 +39,13 @@ func (a *access) flags(f *flag.FlagSet) {
 	f.BoolVar(&a.inClear, "etcd-password-in-clear", false, "allow sending the password unencrypted, by http, to other machines")
 }
 
-// config returns the configuration of etcd's client.
+// config returns the configuration of etcd's client. The client notices within seconds that a
+// connection is cut. It does not log, because the callers get its errors.
 func (a access) config(endpoints []string) (clientv3.Config, error) {
-	c := etcd.ClientConfig(endpoints...)
+	c := clientv3.Config{
+		Endpoints: endpoints, DialTimeout: 5 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
+		Logger: zap.NewNop(),
+	}
 	var err error
 	if c.TLS, err = a.tls(); err != nil {
 		return c, err
@@ -58,7 +62,9 @@ func (a access) config(endpoints []string) (clientv3.Config, error) {
 		return c, fmt.Errorf("-etcd-user: the password would go to %s unencrypted: use https, or -etcd-password-in-clear if you trust the network", open)
 	}
 	c.Username = a.user
-	c.Password, err = a.password()
+	if c.Password, err = secret("-etcd-password-file", a.passwordFile, passwordEnv); err == nil && c.Password == "" {
+		err = errors.New("-etcd-user: no password in $" + passwordEnv + " or -etcd-password-file")
+	}
 	return c, err
 }
 
@@ -97,50 +103,30 @@ func isLoopback(address string) bool {
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// tls returns nil if no files are given. The system's authorities then apply to
-// https.
+// tls returns nil if no files are given. The system's authorities then apply to https. The certificate
+// is read at each connection, because it may be renewed.
 func (a access) tls() (*tls.Config, error) {
 	if a.ca == "" && a.cert == "" && a.key == "" {
 		return nil, nil
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if a.ca != "" {
-		text, err := os.ReadFile(a.ca)
-		if err != nil {
-			return nil, fmt.Errorf("-etcd-ca: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("-etcd-ca: %s holds no certificate in PEM", a.ca)
-		}
-	}
-	if (a.cert == "") != (a.key == "") {
-		return nil, errors.New("-etcd-cert and -etcd-key: both are required")
-	}
-	if a.cert != "" {
-		pair := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(a.cert, a.key)
-			return &pair, err
-		}
-		if _, err := pair(nil); err != nil {
-			return nil, fmt.Errorf("-etcd-cert: %w", err)
-		}
-		c.GetClientCertificate = pair // read at each connection, because the files may be renewed
+	c, err := transport.TLSInfo{TrustedCAFile: a.ca, CertFile: a.cert, KeyFile: a.key}.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("-etcd-ca %s, -etcd-cert %s, -etcd-key %s: %w", a.ca, a.cert, a.key, err)
 	}
 	return c, nil
 }
 
-func (a access) password() (string, error) {
-	password := os.Getenv(passwordEnv)
-	if a.passwordFile != "" {
-		text, err := os.ReadFile(a.passwordFile)
+// secret returns what a file holds, or else a variable of the environment, without spaces around it.
+func secret(flag, file, env string) (string, error) {
+	text := os.Getenv(env)
+	if file != "" {
+		read, err := os.ReadFile(file)
 		if err != nil {
-			return "", fmt.Errorf("-etcd-password-file: %w", err)
+			return "", fmt.Errorf("%s: %w", flag, err)
 		}
-		password = strings.TrimRight(string(text), "\r\n")
+		if text = string(read); strings.TrimSpace(text) == "" {
+			return "", fmt.Errorf("%s: %s is empty", flag, file)
+		}
 	}
-	if password == "" {
-		return "", errors.New("-etcd-user: no password in $" + passwordEnv + " or -etcd-password-file")
-	}
-	return password, nil
+	return strings.TrimSpace(text), nil
 }

@@ -3,16 +3,14 @@ package main
 // An etcd with TLS on both sides, users and passwords.
 
 import (
-	"net/http"
 	"os"
 	"path/filepath"
-	"syscall"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/f8949c05/orchestrator/examples/internal/stage"
 )
 
@@ -56,42 +54,24 @@ func users(t *testing.T, config clientv3.Config, user, password string) {
 	}
 }
 
-func TestAccess_TLSAndUsers(t *testing.T) {
-	t.Parallel() // under a long lease
-	serverCA, serverCert, serverKey := certificate(t, "server")
-	clientCA, cert, key := certificate(t, "client")
-	server := startEtcd(t, embed.Config{
-		BcryptCost: 4,
-		TLS:        &embed.TLS{CertFile: serverCert, KeyFile: serverKey, ClientCAFile: clientCA},
-	})
-	config, err := access{ca: serverCA, cert: cert, key: key}.config([]string{server.Endpoint()})
-	require.NoError(t, err)
-	users(t, config, "app", "pass word")
-
-	known := []string{"-etcd", server.Endpoint(), "-etcd-ca", serverCA, "-etcd-cert", cert, "-etcd-key", key, "-lease", "60s"}
-	file := filepath.Join(t.TempDir(), "password")
-	require.NoError(t, os.WriteFile(file, []byte("pass word\n"), 0o600))
-	a := start(t, "a", append(known, "-etcd-user", "app", "-etcd-password-file", file)...)
-	env := []string{passwordEnv + "=pass word"}
-	b := startWith(t, env, "b", append(known, "-etcd-user", "app")...)
-	for _, id := range []string{"1", "2"} {
-		require.Equal(t, http.StatusCreated, b.ask("PUT", "/work/"+id, "x", nil))
-	}
-	a.shares(1, 1)
-
+// TestWalk has what works with TLS and users.
+func TestAccess_IsRefused(t *testing.T) {
+	f := newFleet(t, true)
+	endpoint := f.server.Endpoint()
+	unknown := f.args[:slices.Index(f.args, "-etcd-user")] // the certificate names another user
 	wrong := filepath.Join(t.TempDir(), "wrong")
 	require.NoError(t, os.WriteFile(wrong, []byte("wrong"), 0o600))
-	refuses(t, env, map[string]refusal{
-		"no user":           {known, "permission denied"}, // the certificate names another user
-		"a wrong password":  {append(known, "-etcd-user", "app", "-etcd-password-file", wrong), "authentication failed"},
-		"another authority": {append(known, "-etcd-user", "app", "-etcd-ca", clientCA), server.Endpoint()},
+	_, other, _ := certificate(t, "other")
+	serverCA := f.args[slices.Index(f.args, "-etcd-ca")+1]
+	refuses(t, []string{passwordEnv + "=pass word"}, map[string]refusal{
+		"a wrong password":  {append(slices.Clone(f.args), "-etcd-password-file", wrong), "authentication failed"},
+		"another authority": {append(slices.Clone(f.args), "-etcd-ca", other), endpoint},
 	}, map[string]refusal{
-		"no certificate": {[]string{"-etcd", server.Endpoint(), "-etcd-ca", serverCA}, server.Endpoint() + " speaks TLS and requires a client certificate"},
+		"no user":        {unknown, "permission denied"},
+		"another prefix": {append(slices.Clone(f.args), "-prefix", "/other/"), "may not read and write the keys below /other/"},
+		"no certificate": {[]string{"-etcd", endpoint, "-etcd-ca", serverCA}, "see TLS of the client's Config"},
+		"no TLS":         {[]string{"-etcd", "http://" + hostOf(endpoint)}, "see TLS of the client's Config"},
 	})
-	for _, p := range []*process{b, a} {
-		p.signal(syscall.SIGTERM)
-		require.NoError(t, p.ended())
-	}
 }
 
 func TestAccess_BadInput(t *testing.T) {
@@ -102,7 +82,7 @@ func TestAccess_BadInput(t *testing.T) {
 		"in the clear":      {[]string{"-etcd", "http://127.0.0.1:1", "-etcd-ca", cert}, "use https"},
 		"no key":            {[]string{"-etcd", https, "-etcd-cert", cert}, "-etcd-key"},
 		"a key for another": {[]string{"-etcd", https, "-etcd-cert", key, "-etcd-key", key}, "-etcd-cert"},
-		"no authority":      {[]string{"-etcd", https, "-etcd-ca", key}, "no certificate"},
+		"no authority":      {[]string{"-etcd", https, "-etcd-ca", key}, "-etcd-ca "},
 		"no file":           {[]string{"-etcd", https, "-etcd-ca", "nowhere"}, "nowhere"},
 		"no password":       {[]string{"-etcd", https, "-etcd-user", "app"}, passwordEnv},
 		"a password in the clear": {

@@ -3,6 +3,7 @@ package main
 // The backend on a real etcd.
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,23 +12,30 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/etcd"
-	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/f8949c05/orchestrator/examples/allocator/api"
+	"github.com/f8949c05/orchestrator/replica"
+	"github.com/f8949c05/orchestrator/replica/etcd"
+	"github.com/f8949c05/orchestrator/replica/etcd/embed"
 )
 
 func newTasks(t *testing.T) tasks {
 	t.Helper()
-	server := startEtcd(t, embed.Config{})
-	client, err := clientv3.New(etcd.ClientConfig(server.Endpoint()))
+	return tasks{etcd.NewRegistry(newClient(t, startEtcd(t, embed.Config{})), "/work/")}
+}
+
+// newClient returns a client of a server without users.
+func newClient(t *testing.T, server *embed.Server) *clientv3.Client {
+	t.Helper()
+	config, err := access{}.config([]string{server.Endpoint()})
+	require.NoError(t, err)
+	client, err := clientv3.New(config)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
-	registry, err := etcd.NewRegistry(client)
-	require.NoError(t, err)
-	return tasks{registry}
+	return client
 }
 
 func is(version string) api.Condition { return func(v string) bool { return v == version } }
@@ -37,10 +45,10 @@ func TestBackend_PutsAndDeletesUnderConditions(t *testing.T) {
 	ctx := t.Context()
 	tooLong := strings.Repeat("x", api.MaxID+1)
 	_, err := b.Get(ctx, tooLong)
-	require.Equal(t, api.ErrNotFound, err)
+	require.ErrorIs(t, err, api.ErrNotFound)
 	require.Equal(t, api.ErrNotFound, b.Delete(ctx, tooLong, nil))
 	_, _, err = b.Put(ctx, "a", api.Change{Instances: 3})
-	require.Equal(t, api.ErrNotFound, err)
+	require.ErrorIs(t, err, api.ErrNotFound)
 	_, _, err = b.Put(ctx, "a", api.Change{Content: []byte("x"), If: is("1-0")})
 	require.Equal(t, api.ErrChanged, err)
 	first, created, err := b.Put(ctx, "a", api.Change{Content: []byte("x"), If: is("")})
@@ -49,7 +57,11 @@ func TestBackend_PutsAndDeletesUnderConditions(t *testing.T) {
 	require.Equal(t, api.Item{ID: "a", Content: []byte("x"), Instances: 1, Version: first.Version}, first)
 
 	// Settings that the API does not expose stay, and change the version.
-	require.NoError(t, b.Configure(ctx, "a", orchestrator.TaskSettings{Handoff: orchestrator.StartThenStop}))
+	stored, err := b.Registry.Get(ctx, "a")
+	require.NoError(t, err)
+	stored.Handoff = orchestrator.StartThenStop
+	_, err = b.CompareAndPut(ctx, stored)
+	require.NoError(t, err)
 	_, _, err = b.Put(ctx, "a", api.Change{Instances: 3, If: is(first.Version)})
 	require.Equal(t, api.ErrChanged, err)
 	second, err := b.Get(ctx, "a")
@@ -63,11 +75,11 @@ func TestBackend_PutsAndDeletesUnderConditions(t *testing.T) {
 	require.Equal(t, api.Item{
 		ID: "a", Content: []byte("x"), Instances: 3, Rules: api.Rules{Weight: 5, Requires: []string{"gpu"}}, Version: third.Version,
 	}, third)
-	stored, err := b.Registry.Get(ctx, "a")
+	stored, err = b.Registry.Get(ctx, "a")
 	require.NoError(t, err)
-	require.Equal(t, orchestrator.TaskSettings{
-		Instances: 3, Handoff: orchestrator.StartThenStop, Weight: 5, Requires: []string{"gpu"},
-	}, stored.Settings)
+	require.Equal(t, replica.Task{
+		Name: "a", Instances: 3, Handoff: orchestrator.StartThenStop, Weight: 5, Requires: []string{"gpu"}, Input: stored.Input,
+	}, stored.Task)
 
 	for _, old := range []api.Item{first, second} {
 		require.Equal(t, api.ErrChanged, b.Delete(ctx, "a", is(old.Version)))
@@ -127,6 +139,38 @@ func TestBackend_OneOfManyChangesAVersion(t *testing.T) {
 	require.Equal(t, 1, won)
 }
 
+// Settings that were edited by hand so that they cannot be read are shown as none. The task stays as it
+// was, until a PUT writes them anew.
+func TestBackend_SettingsEditedByHand(t *testing.T) {
+	server := startEtcd(t, embed.Config{})
+	client := newClient(t, server)
+	b := tasks{etcd.NewRegistry(client, "/work/")}
+	_, _, err := b.Put(t.Context(), "a", api.Change{Content: []byte("x"), Instances: 2})
+	require.NoError(t, err)
+	_, err = client.Put(t.Context(), "/work/registry/a", "three of them")
+	require.NoError(t, err)
+	got, err := b.Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.Equal(t, "x", string(got.Content))
+	require.Negative(t, got.Instances)
+	put, created, err := b.Put(t.Context(), "a", api.Change{Instances: 3})
+	require.NoError(t, err)
+	require.False(t, created)
+	require.Equal(t, api.Item{ID: "a", Content: []byte("x"), Instances: 3, Version: put.Version}, put)
+}
+
+// Contents as large as the API allows are stored.
+func TestBackend_TheLargestContent(t *testing.T) {
+	b := newTasks(t)
+	content := bytes.Repeat([]byte{0xff}, api.MaxContent)
+	id := strings.Repeat("\x01", api.MaxID)
+	_, _, err := b.Put(t.Context(), id, api.Change{Content: content})
+	require.NoError(t, err)
+	got, err := b.Get(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, content, got.Content)
+}
+
 func TestBackend_PutEndsWithItsContext(t *testing.T) {
 	b := newTasks(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -137,9 +181,8 @@ func TestBackend_PutEndsWithItsContext(t *testing.T) {
 
 func TestBackend_ErrorsInTheWordsOfTheAPI(t *testing.T) {
 	for from, to := range map[error]error{
-		etcd.ErrNotFound: api.ErrNotFound,
-		etcd.ErrExists:   api.ErrExists,
-		etcd.ErrTooLarge: api.ErrTooLarge,
+		etcd.ErrNotFound:            api.ErrNotFound,
+		rpctypes.ErrRequestTooLarge: api.ErrTooLarge,
 	} {
 		require.ErrorIs(t, known(fmt.Errorf("put a: %w", from)), to)
 	}

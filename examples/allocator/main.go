@@ -7,9 +7,7 @@
 // Work is added, changed and removed through the HTTP API of any process. README.md
 // has a walk-through.
 //
-// Read leader.go for the leader, worker.go for running tasks with a lease, and
-// node.go for putting both together and for leaving without disturbing the other
-// processes.
+// Read node.go for the replica and its tasks, and backend.go for what the API reads and writes.
 package main
 
 import (
@@ -27,6 +25,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/replica"
 )
 
 func main() {
@@ -34,7 +33,7 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second signal ends the process
 	s, err := parse(os.Args[1:])
 	if err == nil {
-		err = run(ctx, stop, s, os.Stdout, os.Stderr)
+		err = run(ctx, s, os.Stdout, os.Stderr)
 	}
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -51,7 +50,6 @@ const tokenEnv = "ALLOCATOR_TOKEN"
 // settings holds the parsed flags.
 type settings struct {
 	listen    string
-	dashboard string   // empty: none
 	etcd      []string // nil: embedded
 	access    access
 	embed     string
@@ -69,14 +67,13 @@ func parse(args []string) (settings, error) {
 	var s settings
 	f := flag.NewFlagSet("allocator", flag.ContinueOnError)
 	f.StringVar(&s.listen, "listen", "127.0.0.1:0", "the `address` of the API; with port 0 the kernel chooses a port, which is printed")
-	f.StringVar(&s.dashboard, "dashboard", "", "the `address` of the dashboard (default: none); command orchctl reads it")
 	endpoints := f.String("etcd", "", "the etcd to join: `URLs`, separated by commas (default: an embedded one)")
 	s.access.flags(f)
 	f.StringVar(&s.embed, "embed", "127.0.0.1:2379", "the `address` of the embedded etcd")
 	f.StringVar(&s.data, "data", "", "the data `folder` of the embedded etcd (default: in the user's cache)")
-	f.StringVar(&s.name, "name", "", "the unique `name` of the worker (default: host and process id)")
+	f.StringVar(&s.name, "name", "", "the `name` of the worker (default: host and process id)")
 	f.StringVar(&s.prefix, "prefix", "/work/", "the `prefix` of all keys in etcd")
-	f.DurationVar(&s.lease, "lease", 10*time.Second, "how long after a crash the process's work starts elsewhere; whole seconds")
+	f.DurationVar(&s.lease, "lease", 10*time.Second, "how long after a crash the process's work starts elsewhere")
 	f.DurationVar(&s.interval, "interval", time.Second, "the interval between terms without changes")
 	f.StringVar(&s.placement.Zone, "zone", "", "the `zone` of the worker: what fails together")
 	f.Func("labels", "the `labels` of the worker, separated by commas, such as gpu,disk=ssd", func(list string) error {
@@ -149,8 +146,8 @@ func (s *settings) complete(tokenFile string) error {
 	if s.interval <= 0 {
 		return fmt.Errorf("-interval %v: must be more than 0", s.interval)
 	}
-	if s.lease < 2*time.Second || s.lease%time.Second != 0 {
-		return fmt.Errorf("-lease %v: must be whole seconds, at least 2s", s.lease)
+	if s.lease < replica.MinLease || s.lease > replica.MaxLease {
+		return fmt.Errorf("-lease %v: must be from %v to %v", s.lease, replica.MinLease, replica.MaxLease)
 	}
 	if s.name == "" {
 		host, err := os.Hostname()
@@ -166,15 +163,7 @@ func (s *settings) complete(tokenFile string) error {
 		}
 		s.data = filepath.Join(cache, "orchestrator-allocator")
 	}
-	s.token = os.Getenv(tokenEnv)
-	if tokenFile != "" {
-		text, err := os.ReadFile(tokenFile)
-		if err != nil {
-			return fmt.Errorf("-token-file: %w", err)
-		}
-		if s.token = strings.TrimSpace(string(text)); s.token == "" {
-			return fmt.Errorf("-token-file: %s is empty", tokenFile)
-		}
-	}
-	return nil
+	var err error
+	s.token, err = secret("-token-file", tokenFile, tokenEnv)
+	return err
 }

@@ -4,13 +4,13 @@ package main
 // processes run this test binary.
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,14 +18,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
-	"github.com/f8949c05/orchestrator/etcd"
-	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/f8949c05/orchestrator/examples/allocator/api"
 	"github.com/f8949c05/orchestrator/internal/proctest"
+	"github.com/f8949c05/orchestrator/replica/etcd/embed"
 )
 
 const runEnv = "ALLOCATOR_TEST_RUN"
@@ -44,7 +43,7 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	lease    = 2 * time.Second // the shortest that etcd grants
+	lease    = 2 * time.Second
 	interval = time.Second
 	// timeout is the time limit for immediate events on a busy machine.
 	timeout = 20 * time.Second
@@ -65,118 +64,87 @@ type workers struct {
 	Leader string
 }
 
-func TestWalkThrough(t *testing.T) {
-	a := start(t, "a", "-embed", "127.0.0.1:0", "-data", t.TempDir())
-	endpoint, _, _ := strings.Cut(strings.TrimPrefix(a.line("etcd serves at "), "etcd serves at "), ",")
-
-	// Four items.
-	var ids []string
-	for i := range 4 {
-		var posted work
-		require.Equal(t, http.StatusCreated, a.ask("POST", "/work", fmt.Sprintf("item %d", i), &posted))
-		ids = append(ids, posted.ID)
+// The walk of README.md and more, on an etcd without users and on one with TLS and users. All the time
+// clients write at any process. At the end no acknowledged write is lost, no item has run twice, and
+// each runs with its last content.
+func TestWalk(t *testing.T) {
+	for name, secure := range map[string]bool{"plain": false, "TLS and users": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it mostly waits
+			walk(t, newFleet(t, secure))
+		})
 	}
-	a.line("a leads, epoch")
-	a.shares(4)
-
-	// What etcd holds is readable with any tool.
-	client, err := clientv3.New(etcd.ClientConfig(endpoint))
-	require.NoError(t, err)
-	defer client.Close()
-	registry, active, loads := held(t, client, "/work/registry/"), held(t, client, "/work/active/"), held(t, client, "/work/workers/")
-	for i, id := range ids {
-		require.Equal(t, fmt.Sprintf("item %d", i), registry["/work/registry/"+id])
-		require.Contains(t, active, "/work/active/a/"+id)
-	}
-	require.Equal(t, map[string]string{"/work/workers/a": "000004"}, loads)
-
-	// Two more take their shares, and nothing else moves.
-	b := start(t, "b", "-etcd", endpoint)
-	c := start(t, "c", "-etcd", endpoint)
-	b.shares(2, 1, 1)
-	require.LessOrEqual(t, a.count("stopped ")+b.count("stopped "), 3, "two moves, or three if b and c joined in different terms")
-
-	// One process leaves with SIGTERM: its share moves.
-	c.signal(syscall.SIGTERM)
-	c.line("left")
-	require.NoError(t, c.ended())
-	a.line("c left after draining")
-	a.shares(2, 2)
-
-	// New content reaches the running task.
-	changed := b.runs()[0]
-	stopped := b.count("stopped ")
-	require.Equal(t, http.StatusOK, a.ask("PUT", "/work/"+changed, "changed", nil))
-	require.Contains(t, b.line("updated "+changed), `"changed"`)
-	require.Equal(t, stopped, b.count("stopped "))
-
-	// One item of each process is deleted, and stops.
-	for _, p := range []*process{a, b} {
-		id := p.runs()[0]
-		if id == changed {
-			id = p.runs()[1]
-		}
-		stopped := p.count("stopped " + id)
-		require.Equal(t, http.StatusNoContent, a.ask("DELETE", "/work/"+id, "", nil))
-		require.Equal(t, http.StatusNotFound, a.ask("DELETE", "/work/"+id, "", nil))
-		p.until(func() bool { return p.count("stopped "+id) > stopped }, func() string { return id + " was not stopped" })
-	}
-	a.shares(1, 1)
-
-	// One process is killed: everything runs again within its lease and a term.
-	waited := proctest.MeasureWaiting(t)
-	b.signal(syscall.SIGKILL)
-	killed := time.Now()
-	require.Error(t, b.ended())
-	a.line(`: "changed"`) // the content of the task that starts on a
-	t.Logf("started elsewhere %v after the kill", time.Since(killed).Round(time.Millisecond))
-	require.Less(t, time.Since(killed)-waited(), lease+interval+time.Second, "one second more for etcd's clock")
-	a.line("b left: lease expired")
-	a.shares(2)
-
-	a.signal(syscall.SIGTERM)
-	require.NoError(t, a.ended())
 }
 
-// The death of the leader affects only its own tasks.
-func TestLeaderKilled(t *testing.T) {
-	server := startEtcd(t, embed.Config{})
-	fleet := map[string]*process{}
-	for _, name := range []string{"a", "b", "c"} {
-		fleet[name] = start(t, name, "-etcd", server.Endpoint())
+func walk(t *testing.T, f *fleet) {
+	a, b := f.start("a"), f.start("b")
+	a.until(func() bool { return a.count("msg=leads")+b.count("msg=leads") > 0 }, func() string { return "no leader" })
+	l, stop := newLedger(), make(chan struct{})
+	var writing sync.WaitGroup
+	for i := range 4 {
+		writing.Go(func() { f.write(i, l, stop) })
 	}
-	for _, p := range fleet {
-		for name := range fleet {
-			p.line(name + " joined")
-		}
+	ask := func(method, target, content string, want int) {
+		t.Helper()
+		var status int
+		f.any().until(func() bool { // 503 while it has no lease
+			status = f.any().ask(method, "/work/"+target, content, nil)
+			return status == want
+		}, func() string { return fmt.Sprint(method, " ", target, ": ", status) })
+		l.wrote(target, content, true)
 	}
-	for i := range 6 {
-		require.Equal(t, http.StatusCreated, fleet["a"].ask("PUT", fmt.Sprintf("/work/item%d", i), "x", nil))
-	}
-	fleet["a"].shares(2, 2, 2)
+	ask("PUT", "stays", "1", http.StatusCreated)
+	f.settle()
 
-	var before workers
-	require.Equal(t, http.StatusOK, fleet["a"].ask("GET", "/workers", "", &before))
-	leader := fleet[before.Leader]
-	lost := leader.runs()
-	waited := proctest.MeasureWaiting(t)
-	leader.signal(syscall.SIGKILL)
-	killed := time.Now()
-	delete(fleet, before.Leader)
-	for _, p := range fleet {
-		p.shares(3, 3)
+	// One joins, and takes its share. New content reaches the task that runs, in place.
+	f.start("c")
+	f.settle()
+	owner := f.owner("stays")
+	stops := owner.count("msg=stopped replica=" + owner.name + " task=stays")
+	ask("PUT", "stays", "2", http.StatusOK)
+	owner.line("msg=updated replica=" + owner.name + " task=stays content=2")
+	require.Equal(t, stops, owner.count("msg=stopped replica="+owner.name+" task=stays"))
+
+	for _, leads := range []bool{false, true} { // a worker is killed, and then the leader
+		f.start(fmt.Sprint("d", leads))
+		victim := f.pick(leads)
+		victim.signal(syscall.SIGKILL)
+		f.forget(victim)
+		require.Error(t, victim.ended())
+		f.settle()
 	}
-	t.Logf("all run again %v after the leader was killed", time.Since(killed).Round(time.Millisecond))
-	require.Less(t, time.Since(killed)-waited(), lease+interval+time.Second)
-	var moved int
-	for _, p := range fleet {
-		require.Zero(t, p.count("stopped "), "a healthy task was stopped")
-		for _, id := range lost {
-			moved += p.count("started " + id)
-		}
+	leaver := f.pick(true) // the leader leaves
+	leaver.signal(syscall.SIGTERM)
+	f.forget(leaver)
+	require.NoError(t, leaver.ended())
+	leaver.line("has left")
+	f.start("e")
+	f.settle()
+
+	for _, away := range []time.Duration{lease / 4, 2 * lease} { // etcd goes away, and comes back
+		f.stopEtcd()
+		<-time.After(away)
+		f.startEtcd()
+		f.settle()
 	}
-	require.Equal(t, len(lost), moved)
-	require.Error(t, leader.ended())
+	close(stop)
+	writing.Wait()
+	now := f.items()
+	for id := range now {
+		f.owner(id)
+	}
+	t.Logf("%d acknowledged writes, %d items at the end", l.writes, len(now))
+	require.Greater(t, l.writes, 100)
+	require.Empty(t, l.lost)
+	require.Empty(t, l.wrong(now))
+	last := f.end()
+	require.Empty(t, twice(f.stints))
+	t.Logf("%d times an item ran", len(f.stints))
+	require.Greater(t, len(f.stints), 100)
+	for id, content := range now {
+		require.Contains(t, last, id, "it runs")
+		require.Equal(t, content, last[id].contents[len(last[id].contents)-1], id)
+	}
 }
 
 func TestRestart_NothingIsLost(t *testing.T) {
@@ -191,7 +159,7 @@ func TestRestart_NothingIsLost(t *testing.T) {
 
 	second := start(t, "a", "-embed", "127.0.0.1:0", "-data", folder)
 	second.shares(1)
-	second.line(`started "a/ü\n": assigned here`) // on one line
+	second.line(`msg=started replica=a task="a/ü\n"`) // on one line
 	var got struct {
 		ID, Encoding string
 		Content      []byte
@@ -205,30 +173,112 @@ func TestBadInput(t *testing.T) {
 	folder := t.TempDir()
 	server := startEtcd(t, embed.Config{Dir: folder})
 	a := start(t, "a", "-etcd", server.Endpoint())
-	a.line("a joined")
+	a.line("has joined")
+	client := newClient(t, server)
+	for _, key := range []string{"/other/program", "/broken/table"} {
+		_, err := client.Put(t.Context(), key, "its own")
+		require.NoError(t, err)
+	}
 	refuses(t, nil, map[string]refusal{
-		"a taken name":               {[]string{"-name", "a", "-etcd", server.Endpoint()}, "name is taken"},
-		"waiting for a taken name":   {[]string{"-name", "a", "-etcd", server.Endpoint()}, "waiting: another process has the name a"},
-		"too short a lease":          {[]string{"-lease", "1s"}, "-lease 1s"},
-		"an etcd that is not a URL":  {[]string{"-etcd", "nonsense"}, "-etcd nonsense"},
-		"both kinds of etcd":         {[]string{"-etcd", server.Endpoint(), "-data", folder}, "-data configures"},
-		"an invalid prefix":          {[]string{"-prefix", "work", "-etcd", server.Endpoint()}, "WithPrefix"},
-		"an API address in use":      {[]string{"-listen", strings.TrimPrefix(a.address, "http://"), "-embed", "127.0.0.1:0", "-data", t.TempDir()}, "-listen: "},
-		"an address in use":          {[]string{"-embed", strings.TrimPrefix(server.Endpoint(), "http://"), "-data", t.TempDir()}, "use -etcd to join"},
-		"a folder in use":            {[]string{"-embed", "127.0.0.1:0", "-data", folder}, folder},
-		"an argument without a flag": {[]string{"please"}, "please"},
-		"a host with a port":         {[]string{"-hosts", "allocator.example,x:80"}, "-hosts: \"x:80\""},
-		"an empty token":             {[]string{"-token-file", os.DevNull}, "is empty"},
+		"the prefix of another program": {[]string{"-prefix", "/other", "-etcd", server.Endpoint()}, "the table belongs to another service"},
+		"another program's table":       {[]string{"-prefix", "/broken", "-etcd", server.Endpoint()}, "the table belongs to another service"},
+		"no prefix":                     {[]string{"-prefix", "/", "-etcd", server.Endpoint()}, "a prefix of 1 to 200 bytes"},
+		"too short a lease":             {[]string{"-lease", "900ms"}, "-lease 900ms"},
+		"too long a lease":              {[]string{"-lease", "3m"}, "-lease 3m0s"},
+		"an etcd that is not a URL":     {[]string{"-etcd", "nonsense"}, "-etcd nonsense"},
+		"both kinds of etcd":            {[]string{"-etcd", server.Endpoint(), "-data", folder}, "-data configures"},
+		"an API address in use":         {[]string{"-listen", strings.TrimPrefix(a.address, "http://"), "-embed", "127.0.0.1:0", "-data", t.TempDir()}, "-listen: "},
+		"an address in use":             {[]string{"-embed", strings.TrimPrefix(server.Endpoint(), "http://"), "-data", t.TempDir()}, "use -etcd to join"},
+		"a folder in use":               {[]string{"-embed", "127.0.0.1:0", "-data", folder}, folder},
+		"an argument without a flag":    {[]string{"please"}, "please"},
+		"a host with a port":            {[]string{"-hosts", "allocator.example,x:80"}, "-hosts: \"x:80\""},
+		"an empty token":                {[]string{"-token-file", os.DevNull}, "is empty"},
 	}, map[string]refusal{
-		"an unreachable etcd": {[]string{"-etcd", "http://127.0.0.1:1"}, "etcd does not answer: [http://127.0.0.1:1]"},
+		"an unreachable etcd": {[]string{"-etcd", "http://127.0.0.1:1"}, "etcd at http://127.0.0.1:1: "},
 	})
+	for _, key := range []string{"/other/program", "/broken/table"} {
+		got, err := client.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, "its own", string(got.Kvs[0].Value))
+	}
+}
+
+// tokenFile returns a file with a token.
+func tokenFile(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte("secret\n"), 0o600))
+	return file
+}
+
+// Values in etcd that are edited or deleted by hand stop nothing, and start nothing twice.
+func TestBadInput_ValuesEditedByHand(t *testing.T) {
+	f := newFleet(t, false)
+	a, b := f.start("a"), f.start("b")
+	client := newClient(t, f.server)
+	for _, id := range []string{"1", "2", "3", "4"} {
+		require.Equal(t, http.StatusCreated, a.ask("PUT", "/work/"+id, "x"+id, nil))
+	}
+	a.shares(2, 2)
+	keys := func() (all []string) {
+		got, err := client.Get(t.Context(), "/work/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		require.NoError(t, err)
+		for _, kv := range got.Kvs {
+			if !strings.HasPrefix(string(kv.Key), "/work/content/") && !strings.HasPrefix(string(kv.Key), "/work/registry/") {
+				all = append(all, string(kv.Key))
+			}
+		}
+		return all
+	}
+	for _, key := range keys() {
+		_, err := client.Put(t.Context(), key, "by hand")
+		require.NoError(t, err)
+	}
+	leads := func() int { return a.count("msg=leads ") + b.count("msg=leads ") }
+	before := leads()
+	a.until(func() bool { return leads() > before }, func() string { return "nobody leads again" })
+	a.shares(2, 2)
+	before = leads()
+	_, err := client.Delete(t.Context(), "/work/orders/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	_, err = client.Put(t.Context(), "/work/registry/1", "by hand")
+	require.NoError(t, err)
+	a.until(func() bool { return a.count("source has bad rows")+b.count("source has bad rows") > 0 }, func() string { return "no warning" })
+	require.Equal(t, http.StatusOK, a.ask("PUT", "/work/1?instances=1", "", nil))
+	a.shares(2, 2)
+	require.Zero(t, a.count("msg=stopped")+b.count("msg=stopped"), "nothing stops")
+	f.end()
+	require.Empty(t, twice(f.stints))
+	require.Len(t, f.stints, 4)
+}
+
+// A process has so many items with long names that its order is above etcd's limit. Those beyond it wait.
+// The others run, and all run once there is another process.
+func TestBadInput_AnOrderAboveEtcdsLimit(t *testing.T) {
+	t.Parallel() // it mostly waits
+	f := newFleet(t, false)
+	a := f.start("a")
+	const items = 300
+	long := strings.Repeat("%01", api.MaxID-3)
+	for i := range items {
+		require.Equal(t, http.StatusCreated, a.ask("PUT", fmt.Sprintf("/work/%s%03d", long, i), "x", nil))
+	}
+	running := func() (n int) {
+		for _, w := range f.workers().Workers {
+			n += len(w.Tasks)
+		}
+		return n
+	}
+	a.line("backend refuses a record, it is left out")
+	require.Equal(t, http.StatusCreated, a.ask("PUT", "/work/short", "x", nil))
+	require.Less(t, running(), items)
+	f.start("b")
+	// Each batch has a mebibyte, and a term waits for it for a third of the lease.
+	a.within(6*timeout, func() bool { return running() == items+1 }, func() string { return fmt.Sprint(running(), " run") })
 }
 
 func TestToken_IsAskedFor(t *testing.T) {
-	server := startEtcd(t, embed.Config{})
-	file := t.TempDir() + "/token"
-	require.NoError(t, os.WriteFile(file, []byte("secret\n"), 0o600))
-	p := start(t, "a", "-etcd", server.Endpoint(), "-token-file", file)
+	p := start(t, "a", "-etcd", startEtcd(t, embed.Config{}).Endpoint(), "-token-file", tokenFile(t))
 	require.Equal(t, http.StatusUnauthorized, p.ask("GET", "/work", "", nil))
 	require.Equal(t, http.StatusOK, p.ask("GET", "/healthz", "", nil))
 	p.token = "secret"
@@ -261,40 +311,29 @@ func TestNoToken_OthersAreKeptOut(t *testing.T) {
 	guarded := startWith(t, []string{tokenEnv + "=secret"}, "b", "-etcd", server.Endpoint(), "-listen", "0.0.0.0:0")
 	local := start(t, "c", "-etcd", server.Endpoint())
 	for _, p := range []*process{guarded, local} {
-		p.line("c joined")
+		p.line("has joined")
 		require.Zero(t, p.count(warning))
 	}
 	start(t, "d", "-embed", "0.0.0.0:0", "-data", t.TempDir()).line("etcd reachable from other machines without a password")
 }
 
-// An outage of etcd does not end the process; requests fail with 503.
+// An outage of etcd does not end the process. Requests fail with 503 until it is back.
 func TestAway_IsSaid(t *testing.T) {
-	server := startEtcd(t, embed.Config{})
-	p := start(t, "a", "-etcd", server.Endpoint())
-	p.line("a leads")
-	require.Equal(t, http.StatusOK, p.ask("GET", "/readyz", "", nil))
-	require.NoError(t, server.Close())
-	var asked sync.WaitGroup // at the same time, because each waits for etcd for seconds
-	for target, method := range map[string]string{"/readyz": "GET", "/workers": "GET", "/work/a": "PUT"} {
-		asked.Go(func() { assert.Equal(t, http.StatusServiceUnavailable, p.ask(method, target, "x", nil), target) })
+	f := newFleet(t, false)
+	p := f.start("a")
+	p.line("msg=leads")
+	ready := func(want int) {
+		t.Helper()
+		p.until(func() bool { return p.ask("GET", "/readyz", "", nil) == want }, func() string { return fmt.Sprint("not ", want) })
 	}
-	require.Equal(t, http.StatusOK, p.ask("GET", "/healthz", "", nil), "meanwhile")
-	asked.Wait()
+	ready(http.StatusOK)
+	f.stopEtcd()
+	require.Equal(t, http.StatusServiceUnavailable, p.ask("PUT", "/work/a", "x", nil))
+	ready(http.StatusServiceUnavailable)
+	require.Equal(t, http.StatusServiceUnavailable, p.ask("GET", "/workers", "", nil))
 	require.Equal(t, http.StatusOK, p.ask("GET", "/healthz", "", nil))
-}
-
-// held returns the keys and values in etcd under a prefix.
-func held(t *testing.T, c *clientv3.Client, prefix string) map[string]string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
-	defer cancel()
-	got, err := c.Get(ctx, prefix, clientv3.WithPrefix())
-	require.NoError(t, err)
-	all := map[string]string{}
-	for _, kv := range got.Kvs {
-		all[string(kv.Key)] = string(kv.Value)
-	}
-	return all
+	f.startEtcd()
+	ready(http.StatusOK)
 }
 
 // shares waits until the workers run the wanted numbers of tasks, largest first, and
@@ -323,19 +362,6 @@ func (p *process) shares(want ...int) {
 	}, func() string { return fmt.Sprintf("shares: want %v, seen %+v", want, seen) })
 }
 
-// runs returns the tasks of the process, as the API reports them.
-func (p *process) runs() []string {
-	p.t.Helper()
-	var now workers
-	require.Equal(p.t, http.StatusOK, p.ask("GET", "/workers", "", &now))
-	for _, w := range now.Workers {
-		if w.Name == p.name {
-			return slices.Clone(w.Tasks)
-		}
-	}
-	return nil
-}
-
 // ask sends a request to the process's API, and decodes the answer into v.
 func (p *process) ask(method, target, body string, v any) int {
 	p.t.Helper()
@@ -357,59 +383,31 @@ func (p *process) ask(method, target, body string, v any) int {
 
 func TestLeave_WaitsForNoLease(t *testing.T) {
 	t.Parallel() // under a long lease
-	server := startEtcd(t, embed.Config{})
-	longLived := func(name string) *process {
-		return start(t, name, "-etcd", server.Endpoint(), "-lease", "60s")
-	}
-	a := longLived("a")
-	a.line("a leads")
-	fleet := []*process{longLived("b"), longLived("c"), longLived("d")}
-	for _, p := range fleet {
-		p.line("d joined")
-	}
+	f := newFleet(t, false)
+	f.args = append(f.args, "-lease", "15s")
+	a := f.start("a")
+	a.line("msg=leads") // a new table waits for a lease
+	rest := []*process{f.start("b"), f.start("c"), f.start("d")}
 	for _, id := range []string{"1", "2", "3", "4"} {
 		require.Equal(t, http.StatusCreated, a.ask("PUT", "/work/"+id, id, nil))
 	}
 	a.shares(1, 1, 1, 1)
-
-	// One process leaves, and the others report the new leader immediately.
+	waited, began := proctest.MeasureWaiting(t), time.Now()
 	a.signal(syscall.SIGTERM)
+	f.forget(a)
 	require.NoError(t, a.ended())
-	require.Zero(t, a.count("no other process stays"), a.text())
-	for _, p := range fleet {
-		p.line("a left after draining")
-		require.Eventually(t, func() bool { return p.count(" leads, epoch") > 1 }, timeout, interval/20, p.name)
-	}
+	rest[0].shares(2, 1, 1)
 
-	// The remaining processes leave at the same time. None waits for two leases.
-	for _, p := range fleet {
+	// The remaining processes leave at the same time.
+	for _, p := range rest {
 		p.signal(syscall.SIGTERM)
+		f.forget(p)
 	}
-	for _, p := range fleet {
+	for _, p := range rest {
 		require.NoError(t, p.ended())
 		require.Zero(t, p.count("could not move"))
-		require.Zero(t, p.count(" "+p.name+" left: "), "the lease must be revoked")
 	}
-}
-
-func TestJournal_NothingPassesForAnotherLine(t *testing.T) {
-	var log strings.Builder
-	j := newJournal(&log, "host\n1")
-	for id, shown := range map[string]string{
-		"rtz3hc":                    "rtz3hc",
-		"a/ü":                       "a/ü",
-		"x\n09:00:00.000 a b leads": `"x\n09:00:00.000 a b leads"`,
-		"\x00\x1b[2J":               `"\x00\x1b[2J"`,
-		"x to b, missing: done":     `"x to b, missing: done"`,
-		`"x"`:                       `"\"x\""`,
-		"\u2028\u202e":              `"\u2028\u202e"`,
-		"\xff":                      `"\xff"`,
-		"":                          `""`,
-	} {
-		log.Reset()
-		j.say("started %s: %s", word(id), brief([]byte(id)))
-		_, text, _ := strings.Cut(log.String(), " ")
-		require.True(t, strings.HasPrefix(text, `"host\n1" started `+shown+`: "`), text)
-		require.Equal(t, 1, strings.Count(log.String(), "\n"))
-	}
+	require.Less(t, time.Since(began)-waited(), 10*time.Second)
+	f.end()
+	require.Empty(t, twice(f.stints))
 }

@@ -16,11 +16,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/f8949c05/orchestrator/examples/allocator/api"
+	"github.com/f8949c05/orchestrator/replica/etcd/embed"
 )
 
 func TestMemory_IsBounded(t *testing.T) {
@@ -32,7 +33,7 @@ func TestMemory_IsBounded(t *testing.T) {
 		most    = 320 << 20 // 64 MiB for requests, 30 for connections, 14 for the running items, and as much garbage
 	)
 	server := startEtcd(t, embed.Config{})
-	p := start(t, "a", "-etcd", server.Endpoint(), "-lease", "60s") // so that leases hold on a busy machine
+	p := start(t, "a", "-etcd", server.Endpoint(), "-lease", "15s") // so that leases hold on a busy machine
 	for i := range items {
 		content := strings.Repeat("\x01", api.MaxContent) // JSON needs six bytes for each
 		status := 0
@@ -89,10 +90,26 @@ func TestMemory_IsBounded(t *testing.T) {
 			}
 		})
 	}
-	sending.Wait()
+	stalled := make(chan struct{})
+	go func() {
+		sending.Wait()
+		close(stalled)
+	}()
+	var slowest time.Duration
+	stored := 0
+	for over := false; !over; stored++ { // other contents are stored meanwhile
+		began := time.Now()
+		require.Less(t, p.ask("PUT", "/work/0", strings.Repeat("x", max(1, stored%2*api.MaxContent)), nil), 300)
+		slowest = max(slowest, time.Since(began))
+		select {
+		case <-stalled:
+			over = true
+		default:
+		}
+	}
 	after := p.memory()
-	t.Logf("%d MiB, at most %d while %d clients read nothing and %d sent too slowly, statuses of the latter: %v",
-		before>>20, after>>20, readers, bodies, statuses)
+	t.Logf("%d MiB, at most %d while %d clients read nothing and %d sent too slowly, statuses of the latter: %v; %d contents stored meanwhile, the slowest in %v",
+		before>>20, after>>20, readers, bodies, statuses, stored, slowest)
 	require.Positive(t, statuses[http.StatusRequestTimeout])
 	require.Less(t, after, most)
 }

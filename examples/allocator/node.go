@@ -8,67 +8,42 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
+	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/net/netutil"
-	"golang.org/x/sync/errgroup"
 
-	"github.com/f8949c05/orchestrator/etcd"
-	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/f8949c05/orchestrator/examples/allocator/api"
+	"github.com/f8949c05/orchestrator/replica"
+	"github.com/f8949c05/orchestrator/replica/etcd"
+	"github.com/f8949c05/orchestrator/replica/etcd/embed"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 // node is one process of the fleet.
 type node struct {
 	settings
-	journal *journal
-	logger  *slog.Logger // for warnings
-	leaving atomic.Bool
-	options []etcd.Option
-	client  *clientv3.Client
-	metrics *prometheus.Registry
-	failed  <-chan error // of the embedded etcd; nil without one
-
-	leader    atomic.Pointer[string]    // the leader's name; nil if no leader is known
-	shortages atomic.Pointer[shortages] // nil unless this process leads
-
-	board  *board                            // nil without a dashboard
-	boards atomic.Pointer[map[string]string] // the addresses of the members' dashboards
-
-	registry   *etcd.Registry
-	membership *etcd.Membership
-	election   *etcd.Election
-	owners     *etcd.Owners
-	member     *etcd.Member
+	log      *slog.Logger
+	failed   <-chan error // of the embedded etcd; nil without one
+	registry *etcd.Registry
+	replica  *replica.Replica
 }
 
 // maxConnections limits the memory of idle clients, about 30 KB each. Further
 // connections wait until one of these is closed.
 const maxConnections = 1000
 
-// run runs the process until ctx ends or a part fails. When ctx ends, run first
-// moves the tasks to other processes. It calls again at the beginning, so that a
-// second signal ends the process immediately.
-func run(ctx context.Context, again func(), s settings, out, log io.Writer) (err error) {
-	n := &node{settings: s, journal: newJournal(log, s.name), metrics: prometheus.NewRegistry()}
-	n.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	n.logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})).With("name", s.name)
-	n.options = []etcd.Option{etcd.WithPrefix(s.prefix), etcd.WithLogger(n.logger)}
-
+// run runs the process until ctx ends or a part fails. When ctx ends, its tasks move to other
+// processes first.
+func run(ctx context.Context, s settings, out, log io.Writer) (err error) {
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	n := &node{settings: s, log: logger.With("replica", s.name)}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.listen)
 	if err != nil {
 		return fmt.Errorf("-listen: %w", err)
 	}
 	defer func() { _ = listener.Close() }() // closed already, if it was served
-
 	if n.etcd == nil {
 		server, err := embed.Start(ctx, embed.Config{Dir: s.data, Listen: s.embed})
 		if err != nil {
@@ -76,144 +51,116 @@ func run(ctx context.Context, again func(), s settings, out, log io.Writer) (err
 		}
 		defer func() { err = errors.Join(err, server.Close()) }()
 		n.etcd, n.failed = []string{server.Endpoint()}, server.Err()
-		n.journal.say("etcd serves at %s, data in %s", server.Endpoint(), s.data)
+		n.log.Info("etcd serves", "endpoint", server.Endpoint(), "data", s.data)
 		if !isLoopback(s.embed) {
-			n.logger.Warn("etcd reachable from other machines without a password", "embed", s.embed)
+			n.log.Warn("etcd reachable from other machines without a password", "embed", s.embed)
 		}
 	}
 	config, err := s.access.config(n.etcd)
 	if err != nil {
 		return err
 	}
-	if n.client, err = clientv3.New(config); err != nil {
+	client, err := clientv3.New(config)
+	if err != nil {
 		return fmt.Errorf("etcd at %v: %w", n.etcd, err)
 	}
-	defer func() { _ = n.client.Close() }()
-	if err := n.build(ctx); err != nil {
+	defer func() { _ = client.Close() }()
+	n.registry = etcd.NewRegistry(client, s.prefix)
+	board, err := dashboardAt(listener.Addr())
+	if err != nil {
 		return err
 	}
-	if n.board != nil {
-		defer func() { _ = n.board.listener.Close() }() // closed already, if it was served
+	n.replica, err = replica.New(etcd.New(client, s.prefix, etcd.WithLogger(n.log)), n.registry.Watch, n.work,
+		replica.WithName(s.name), replica.WithLease(s.lease, s.lease/5), replica.WithDrain(2*s.lease), replica.WithInterval(s.interval),
+		replica.WithSettings(s.placement), replica.WithAttributes(map[string]string{"dashboard": board}), replica.WithLogger(logger))
+	if err != nil {
+		return err
+	}
+	admin, err := n.newAdmin(n.replica)
+	if err != nil {
+		return err
 	}
 	if s.token == "" && !isLoopback(listener.Addr().String()) {
-		n.logger.Warn("API reachable from other machines without a token", "listen", listener.Addr())
+		n.log.Warn("API reachable from other machines without a token", "listen", listener.Addr().String())
 	}
 	if _, err := fmt.Fprintf(out, "http://%s\n", listener.Addr()); err != nil {
 		return err
 	}
-	return n.serve(ctx, again, listener)
+	return n.serve(ctx, netutil.LimitListener(listener, maxConnections), api.NewServer(api.Config{
+		Tasks: tasks{n.registry}, Cluster: cluster{n.replica}, Admin: admin, Token: n.token, Hosts: n.hosts, Logger: n.log,
+	}))
 }
 
-func (n *node) build(ctx context.Context) (err error) {
-	if n.registry, err = etcd.NewRegistry(n.client, n.options...); err != nil {
-		return err
-	}
-	if n.membership, err = etcd.NewMembership(n.client, n.options...); err != nil {
-		return err
-	}
-	if n.owners, err = etcd.NewOwners(n.client, n.options...); err != nil {
-		return err
-	}
-	if n.election, err = n.newElection(); err != nil {
-		return err
-	}
-	if n.dashboard != "" {
-		if n.board, err = n.newBoard(ctx); err != nil {
-			return err
-		}
-	}
-	n.member, err = n.newMember()
-	return err
-}
-
-// serve runs all parts until ctx ends or one of them fails.
-func (n *node) serve(ctx context.Context, again func(), listener net.Listener) error {
-	work, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	parts, work := errgroup.WithContext(work)
-	leading, resign := context.WithCancel(work)
-	defer resign()
-
-	server := api.NewServer(api.Config{
-		Tasks:   tasks{n.registry},
-		Cluster: cluster{n},
-		Metrics: promhttp.HandlerFor(n.metrics, promhttp.HandlerOpts{}),
-		Token:   n.token,
-		Hosts:   n.hosts,
-		Logger:  n.logger,
-	})
-	defer context.AfterFunc(work, func() { _ = server.Close() })()
-	parts.Go(func() error { return server.Serve(netutil.LimitListener(listener, maxConnections)) })
-	if n.board != nil {
-		parts.Go(func() error { return n.board.serve(work) })
-	}
-	parts.Go(func() error { return n.owners.Run(work) })
-	parts.Go(func() error {
-		err := n.election.Run(leading, n.lead)
-		if leading.Err() != nil && work.Err() == nil {
-			return nil // resigned; the other parts continue
-		}
-		return err
-	})
-	parts.Go(func() error {
-		n.tellName(work)
-		return n.member.Run(work)
-	})
-	parts.Go(func() error { return n.tellMembers(work) })
-	parts.Go(func() error { return n.tellLeader(work) })
-	parts.Go(func() error {
+// serve runs the replica and the API until ctx ends or one of them fails. The API serves while the
+// tasks move.
+func (n *node) serve(ctx context.Context, listener net.Listener, server *http.Server) error {
+	work, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var parts sync.WaitGroup
+	parts.Go(func() { fail(server.Serve(listener)) })
+	parts.Go(func() {
 		select {
-		case <-ctx.Done():
-			again()
-			n.leave(work, resign, server)
 		case err := <-n.failed:
-			return fmt.Errorf("embedded etcd: %w", err)
+			fail(fmt.Errorf("embedded etcd: %w", err))
 		case <-work.Done():
 		}
-		end()
-		return nil
 	})
-	err := parts.Wait()
-	if ctx.Err() != nil && (errors.Is(err, http.ErrServerClosed) || errors.Is(err, context.Canceled)) {
-		return nil // the process left as requested
+	err := n.replica.Run(work)
+	switch {
+	case errors.Is(err, replica.ErrUndrained):
+		n.log.Warn("stopped tasks that could not move", "err", err)
+		err = nil
+	case err == nil && ctx.Err() == nil:
+		err = context.Cause(work)
 	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+	defer cancel()
+	_ = server.Shutdown(ending) // requests that take longer are cut off
+	_ = server.Close()
+	fail(nil)
+	parts.Wait()
 	return err
 }
 
-// leave resigns first, so that the next leader can move the tasks, and then drains
-// this process. It takes at most two leases. If no other process stays, leave stops
-// the remaining tasks immediately.
-func (n *node) leave(ctx context.Context, resign func(), server *http.Server) {
-	n.leaving.Store(true)
-	n.journal.say("leaving: its tasks move to other processes")
-	resign()
-	limited, cancel := context.WithTimeout(ctx, 2*n.lease)
-	defer cancel()
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		// Watch ends with limited, even if etcd does not answer.
-		_ = n.membership.Watch(limited, func(members []etcd.MemberState) {
-			if !slices.ContainsFunc(members, n.takesOver) && limited.Err() == nil {
-				n.journal.say("no other process stays, stopping the tasks")
-				cancel()
+// work is the function of every task. A real one would poll, consume or serve, and send the token
+// with each write to a store. The store would compare the token with the highest it has seen. This
+// one only logs. It reads its content from the registry, and again when that has changed.
+func (n *node) work(ctx context.Context, task string) error {
+	updated := worker.Updated(ctx)
+	token, _ := worker.Token(ctx)
+	log := n.log.With("task", task)
+	for what := "started"; ; {
+		var again <-chan time.Time
+		item, err := n.registry.Get(ctx, task)
+		switch {
+		case err == nil:
+			log.Info(what, "content", brief(item.Content), "revision", item.Revision, "token", token)
+			what = "updated"
+		case errors.Is(err, etcd.ErrNotFound): // it was deleted, and stops soon
+			again = time.After(time.Second)
+		case what == "started":
+			return err // it is called again
+		default:
+			log.Warn("goes on with an older content", "err", err)
+			again = time.After(time.Second)
+		}
+		select {
+		case <-updated:
+		case <-again:
+		case <-ctx.Done():
+			if what == "updated" {
+				log.Info("stopped", "why", context.Cause(ctx))
 			}
-		})
-	})
-	if err := n.member.Close(limited); errors.Is(err, context.DeadlineExceeded) {
-		n.journal.say("stopped tasks that could not move")
+			return context.Cause(ctx)
+		}
 	}
-	_ = server.Shutdown(limited)
-	cancel()
-	watching.Wait()
-	n.journal.say("left")
 }
 
-// takesOver reports whether a member is another process that stays.
-func (n *node) takesOver(m etcd.MemberState) bool { return m.Name != n.name && !m.Draining }
-
-// die is the last resort for tasks that do not stop in time: it ends the process.
-func (n *node) die(tasks []string) {
-	const code = 3
-	n.journal.say("exiting with code %d: %s have not stopped, and the lease is about to expire", code, strings.Join(tasks, ", "))
-	os.Exit(code)
+// brief returns the beginning of a content.
+func brief(content []byte) string {
+	const most = 40
+	if len(content) <= most {
+		return string(content)
+	}
+	return fmt.Sprintf("%s … (%d bytes)", content[:most], len(content))
 }

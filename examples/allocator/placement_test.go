@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/f8949c05/orchestrator/examples/allocator/api"
+	"github.com/f8949c05/orchestrator/replica/etcd/embed"
 )
 
 // Items run where labels and limits allow it. An item whose rule changes moves, and stays where
@@ -16,9 +16,9 @@ import (
 func TestP10_ItemsRunWhereTheyMay(t *testing.T) {
 	server := startEtcd(t, embed.Config{})
 	a := start(t, "a", "-etcd", server.Endpoint())
-	a.line("a leads")
+	a.line("msg=leads")
 	b := start(t, "b", "-etcd", server.Endpoint(), "-labels", "gpu,disk=ssd", "-max-tasks", "2")
-	b.line("b joined")
+	b.line("has joined")
 	shows := func(id string, workers []string, waiting ...api.Waiting) {
 		t.Helper()
 		var got struct {

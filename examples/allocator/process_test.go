@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/f8949c05/orchestrator/replica/etcd/embed"
 )
 
 // startEtcd starts a server with short ticks, by which it serves soon, and without
@@ -42,6 +42,7 @@ type process struct {
 	token   string
 	done    chan struct{} // closed when the process has ended and err is set
 	err     error
+	endedAt time.Time
 
 	mu      sync.Mutex
 	lines   []string // of the log
@@ -87,7 +88,9 @@ func launch(t *testing.T, env []string, name string, args ...string) *process {
 	require.NoError(t, p.cmd.Start())
 	var reading sync.WaitGroup
 	read := func(from io.Reader, line func(string)) {
-		for s := bufio.NewScanner(from); s.Scan(); {
+		s := bufio.NewScanner(from)
+		s.Buffer(nil, 4<<20) // a line may name many items
+		for s.Scan() {
 			p.mu.Lock()
 			line(s.Text())
 			p.mu.Unlock()
@@ -98,6 +101,7 @@ func launch(t *testing.T, env []string, name string, args ...string) *process {
 	go func() {
 		reading.Wait()
 		p.err = p.cmd.Wait()
+		p.endedAt = time.Now()
 		close(p.done)
 	}()
 	t.Cleanup(func() {
@@ -129,20 +133,10 @@ func (p *process) ended() error {
 	}
 }
 
-// line waits for a line that contains text, and returns the line from there on.
-func (p *process) line(text string) string {
+// line waits for a line that contains text.
+func (p *process) line(text string) {
 	p.t.Helper()
-	var found string
-	p.until(func() bool {
-		for line := range strings.Lines(p.text()) {
-			if i := strings.Index(line, text); i >= 0 {
-				found = strings.TrimSpace(line[i:])
-				return true
-			}
-		}
-		return false
-	}, func() string { return p.name + " never logged: " + text })
-	return found
+	p.until(func() bool { return p.count(text) > 0 }, func() string { return p.name + " never logged: " + text })
 }
 
 // count returns the number of lines that contain text so far.
@@ -165,9 +159,15 @@ func (p *process) text() string {
 // until polls holds until it returns true.
 func (p *process) until(holds func() bool, otherwise func() string) {
 	p.t.Helper()
+	p.within(timeout, holds, otherwise)
+}
+
+// within is until with a limit of its own.
+func (p *process) within(limit time.Duration, holds func() bool, otherwise func() string) {
+	p.t.Helper()
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
-	over := time.After(timeout)
+	over := time.After(limit)
 	for !holds() {
 		select {
 		case <-again.C:

@@ -9,10 +9,64 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"sync/atomic"
+	"time"
 	"unicode/utf8"
 )
 
+// exchange is a request and its answer. It disconnects a client that stalls.
+type exchange struct {
+	http.ResponseWriter
+	api   *api
+	r     *http.Request
+	holds []*hold // that the request has
+
+	begun bool        // the answer has
+	end   time.Time   // of the whole answer; zero until it begins
+	late  atomic.Bool // it gives way
+}
+
+// piece is the number of bytes that share a deadline.
+const piece = 16 << 10
+
+// Write writes p in pieces, each with its own deadline.
+func (x *exchange) Write(p []byte) (written int, err error) {
+	if x.end.IsZero() {
+		x.end = time.Now().Add(x.api.Limits.Answer)
+	}
+	control := http.NewResponseController(x.ResponseWriter)
+	for {
+		_ = control.SetWriteDeadline(earlier(time.Now().Add(x.api.Limits.Stall), x.end)) // a test recorder has no deadline
+		if x.late.Load() {
+			return written, errSlow
+		}
+		n, err := x.ResponseWriter.Write(p[:min(len(p), piece)])
+		written, p = written+n, p[n:]
+		if err != nil || len(p) == 0 {
+			return written, err
+		}
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// Unwrap supports http.ResponseController.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+// giveWay ends the writes of the answer.
+func (x *exchange) giveWay() {
+	x.late.Store(true)
+	_ = http.NewResponseController(x.ResponseWriter).SetWriteDeadline(time.Now())
+}
+
+// problem is an error that is answered as it is.
 type problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -20,61 +74,75 @@ type problem struct {
 	Detail string `json:"detail"`
 }
 
-func (a *api) problem(w http.ResponseWriter, r *http.Request, status int, detail string) {
-	out := begin(w, status, "application/problem+json")
-	out.json(problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail})
-	out.text("\n")
-	a.end(r, out)
+func (p *problem) Error() string { return p.Detail }
+
+func refuse(status int, format string, args ...any) error {
+	return &problem{"about:blank", http.StatusText(status), status, fmt.Sprintf(format, args...)}
 }
 
-// failed answers with the problem for an error of Tasks, of Cluster or of the
-// limits.
-func (a *api) failed(w http.ResponseWriter, r *http.Request, err error) {
-	switch {
-	case errors.Is(err, ErrNotFound):
-		a.problem(w, r, http.StatusNotFound, "there is no work of this id")
-	case errors.Is(err, ErrChanged):
-		a.problem(w, r, http.StatusPreconditionFailed, "the item does not match If-Match or If-None-Match")
-	case errors.Is(err, ErrTooLarge):
-		a.problem(w, r, http.StatusRequestEntityTooLarge, "the store accepts no content of this size")
-	case errors.Is(r.Context().Err(), context.Canceled):
-		a.Logger.Debug("client gone", "path", r.URL.Path, "err", err)
-	case errors.Is(err, errBusy):
-		a.Logger.Warn("request refused, no memory left", "method", r.Method, "path", r.URL.Path)
-		a.unavailable(w, r, "other requests hold all the memory; nothing was changed")
-	default:
-		a.Logger.Warn("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
-		detail := "the store failed, and the log of this process has the reason"
-		if errors.Is(err, context.DeadlineExceeded) {
-			detail = "the store does not answer"
+// fail answers with the problem for an error of a handler, of Tasks, of Cluster or of the limits.
+func (x *exchange) fail(err error) {
+	p, ok := errors.AsType[*problem](err)
+	if !ok {
+		log := x.api.Logger.With("method", x.r.Method, "path", x.r.URL.Path, "err", err)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			err = refuse(http.StatusNotFound, "there is no work of this id")
+		case errors.Is(err, ErrChanged):
+			err = refuse(http.StatusPreconditionFailed, "the item does not match If-Match or If-None-Match")
+		case errors.Is(err, ErrTooLarge):
+			err = refuse(http.StatusRequestEntityTooLarge, "the store accepts no content of this size")
+		case errors.Is(x.r.Context().Err(), context.Canceled):
+			log.Debug("client gone")
+			return
+		case errors.Is(err, errBusy):
+			log.Warn("request refused")
+			err = refuse(http.StatusServiceUnavailable, "other requests hold all the memory; nothing was changed")
+		default:
+			log.Warn("request failed")
+			detail := "the store failed, and the log of this process has the reason"
+			if errors.Is(err, context.DeadlineExceeded) {
+				detail = "the store does not answer"
+			}
+			err = refuse(http.StatusServiceUnavailable, "%s; a change may or may not have been made", detail)
 		}
-		a.unavailable(w, r, detail+"; a change may or may not have been made")
+		p, _ = errors.AsType[*problem](err)
 	}
-}
-
-func (a *api) unavailable(w http.ResponseWriter, r *http.Request, detail string) {
-	w.Header().Set("Retry-After", "1")
-	a.problem(w, r, http.StatusServiceUnavailable, detail)
+	if p.Status == http.StatusServiceUnavailable {
+		x.Header().Set("Retry-After", "1")
+	}
+	out := x.begin(p.Status, "application/problem+json")
+	out.json(p)
+	_ = out.end()
 }
 
 // answer writes JSON as it is generated, so that it is never in memory as a whole.
-// Errors surface at the flush.
-type answer struct{ *bufio.Writer }
+type answer struct {
+	*bufio.Writer
+	x *exchange
+}
 
-// begin sends the header of an answer.
-func begin(w http.ResponseWriter, status int, contentType string) answer {
-	h := w.Header()
+// begin sends the header of an answer. From now on the request waits for its client.
+func (x *exchange) begin(status int, contentType string) answer {
+	h := x.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
-	return answer{bufio.NewWriter(w)}
+	x.WriteHeader(status)
+	x.begun = true
+	for _, h := range x.holds {
+		h.waits(x.giveWay)
+	}
+	return answer{bufio.NewWriter(x), x}
 }
 
-func (a *api) end(r *http.Request, out answer) {
-	if err := out.Flush(); err != nil {
-		a.Logger.Debug("answer not sent", "path", r.URL.Path, "err", err)
+// end ends an answer. A client that is gone is no error.
+func (o answer) end() error {
+	o.text("\n")
+	if err := o.Flush(); err != nil {
+		o.x.api.Logger.Debug("answer not sent", "path", o.x.r.URL.Path, "err", err)
 	}
+	return nil
 }
 
 func (o answer) text(s string) { _, _ = o.WriteString(s) }
@@ -122,19 +190,25 @@ func encode(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
+// written and shown are the fields of an item besides its content.
+type written struct {
+	Instances int `json:"instances"`
+	Rules
+}
+
+type shown struct {
+	written
+
+	Workers []string  `json:"workers"`
+	Waiting []Waiting `json:"waiting,omitempty"`
+}
+
 // show writes an item with its workers and, if they are too few, the reasons.
-func (a *api) show(out answer, item Item) {
-	rest := struct {
-		Instances int `json:"instances"`
-		Rules
-		Workers []string  `json:"workers"`
-		Waiting []Waiting `json:"waiting,omitempty"`
-	}{Instances: max(item.Instances, 0), Rules: item.Rules, Workers: a.Cluster.Owners(item.ID)}
+func (o answer) show(item Item) {
+	c := o.x.api.Cluster
+	rest := shown{written: written{max(item.Instances, 0), item.Rules}, Workers: append([]string{}, c.Owners(item.ID)...)}
 	if missing := item.Instances - len(rest.Workers); missing > 0 {
-		rest.Waiting = a.Cluster.Waiting(item.ID, missing)
+		rest.Waiting = c.Waiting(item.ID, missing)
 	}
-	if rest.Workers == nil {
-		rest.Workers = []string{}
-	}
-	out.item(item, rest)
+	o.item(item, rest)
 }

@@ -3,13 +3,17 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 )
 
 // Errors of Tasks that are not failures.
@@ -87,25 +91,31 @@ type Tasks interface {
 	// content. It returns ErrChanged if the condition does not hold.
 	Put(ctx context.Context, id string, c Change) (stored Item, created bool, err error)
 	Get(ctx context.Context, id string) (Item, error)
-	// List returns up to limit items after the given id, in an order that never
-	// changes.
-	List(ctx context.Context, after string, limit int) ([]Item, error)
+	// List returns up to limit ids after the given one, in an order that never changes.
+	List(ctx context.Context, after string, limit int) ([]string, error)
 	// Delete deletes an item. It returns ErrChanged if the condition does not hold.
 	Delete(ctx context.Context, id string, c Condition) error
 }
 
+// Fleet is the workers, sorted by name, and the leader.
+type Fleet struct {
+	Workers []Worker
+	Leader  string // empty: there is none
+	Epoch   uint64
+}
+
 // Worker is a worker and its tasks.
 type Worker struct {
-	Name  string
-	State string   // ready or draining
-	Tasks []string // sorted
+	Name  string   `json:"name"`
+	State string   `json:"state"` // ready or draining
+	Tasks []string `json:"tasks"` // sorted, not nil
 }
 
 // Waiting is a reason why instances of a task do not run.
 type Waiting struct {
 	Instances int    `json:"instances"`
 	Reason    string `json:"reason"`
-	Worker    string `json:"worker,omitempty"` // the worker that the reason concerns, or the leader to ask
+	Worker    string `json:"worker,omitempty"` // the worker that the reason concerns
 	Detail    string `json:"detail,omitempty"` // the latest failure
 }
 
@@ -115,20 +125,20 @@ type Cluster interface {
 	// Owners returns the names of the workers that run a task, sorted.
 	Owners(id string) []string
 	// Waiting returns the reasons for the given number of missing instances of a
-	// task. It does not block.
+	// task.
 	Waiting(id string, missing int) []Waiting
-	// Workers returns all workers, sorted by name.
-	Workers(ctx context.Context) ([]Worker, error)
-	// Leader returns the leader; without a leader the name is empty.
-	Leader(ctx context.Context) (name string, epoch uint64, err error)
+	// Fleet returns the workers and the leader.
+	Fleet() (Fleet, error)
+	// Ready returns an error if the store has not answered lately. It does not block.
+	Ready() error
 }
 
 // Config configures a handler.
 type Config struct {
 	Tasks   Tasks
 	Cluster Cluster
-	// Metrics serves /metrics.
-	Metrics http.Handler
+	// Admin serves /metrics and /dashboard/.
+	Admin http.Handler
 	// Token is the bearer token that clients must send, except for /healthz and
 	// /readyz. Empty: no token is needed, but Host must be a loopback address or one
 	// of Hosts.
@@ -154,39 +164,30 @@ type Limits struct {
 	Stall time.Duration
 	// Memory is the number of bytes that all requests may hold together, one half
 	// for contents from clients, one half for data read from the store: 64 MiB, at
-	// least 32 MiB. A request that gets no memory within 3 s is answered with 503.
+	// least 32 MiB. The first 32 KiB of a content do not count. While a request waits
+	// for memory, those give way of which the client has sent or read for 100 ms,
+	// longest first. A request that gets no memory within 3 s is answered with 503.
 	Memory int64
 }
 
 func (l Limits) withDefaults() Limits {
-	or := func(d *time.Duration, otherwise time.Duration) {
-		if *d == 0 {
-			*d = otherwise
-		}
+	return Limits{
+		Header: cmp.Or(l.Header, 5*time.Second),
+		Body:   cmp.Or(l.Body, 30*time.Second),
+		Answer: cmp.Or(l.Answer, time.Minute),
+		Stall:  cmp.Or(l.Stall, 10*time.Second),
+		Memory: max(cmp.Or(l.Memory, 64<<20), 32<<20),
 	}
-	or(&l.Header, 5*time.Second)
-	or(&l.Body, 30*time.Second)
-	or(&l.Answer, time.Minute)
-	or(&l.Stall, 10*time.Second)
-	if l.Memory == 0 {
-		l.Memory = 64 << 20
-	}
-	l.Memory = max(l.Memory, 32<<20)
-	return l
 }
 
-// Timeouts of a request for the store, or for memory. A readiness probe is expected
-// to be fast, so its timeout is shorter.
-const (
-	timeout       = 3 * time.Second
-	readyPatience = time.Second
-)
+// timeout is that of a request for the store, or for memory.
+const timeout = 3 * time.Second
 
 // api holds the state that the handlers share.
 type api struct {
 	Config
-	received *semaphore.Weighted // bytes of contents from clients
-	read     *semaphore.Weighted // bytes of data read from the store
+	received *room // for contents from clients
+	read     *room // for data read from the store
 }
 
 // New returns the handler of the API.
@@ -195,18 +196,11 @@ func New(c Config) http.Handler {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	c.Limits = c.Limits.withDefaults()
-	a := &api{
-		Config:   c,
-		received: semaphore.NewWeighted(c.Limits.Memory / 2),
-		read:     semaphore.NewWeighted(c.Limits.Memory / 2),
-	}
+	a := &api{Config: c, received: newRoom(c.Limits.Memory / 2), read: newRoom(c.Limits.Memory / 2)}
 	mux := http.NewServeMux()
 	for path, methods := range a.routes() {
-		mux.Handle(path, a.choose(path, methods))
+		mux.Handle(path, methods)
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		a.problem(w, r, http.StatusNotFound, "there is nothing at this address")
-	})
 	return a.guard(mux)
 }
 
@@ -226,9 +220,10 @@ func NewServer(c Config) *http.Server {
 // methods are the routes of one path.
 type methods map[string]route
 
-// route is a handler and its query parameters.
+// route is a handler and its query parameters. The error of the handler is answered, unless
+// the answer has begun.
 type route struct {
-	handle http.HandlerFunc
+	handle func(x *exchange) error
 	params []string // nil: parameters are not checked
 }
 
@@ -245,9 +240,63 @@ func (a *api) routes() map[string]methods {
 			http.MethodPut:    {a.putWork, settings},
 			http.MethodDelete: {a.deleteWork, none},
 		},
-		"/workers": {http.MethodGet: {a.listWorkers, none}},
-		"/healthz": {http.MethodGet: {a.health, nil}},
-		"/readyz":  {http.MethodGet: {a.ready, nil}},
-		"/metrics": {http.MethodGet: {a.metrics, nil}},
+		"/workers":    {http.MethodGet: {a.listWorkers, none}},
+		"/healthz":    {http.MethodGet: {a.health, nil}},
+		"/readyz":     {http.MethodGet: {a.ready, nil}},
+		"/metrics":    {http.MethodGet: {a.admin, nil}},
+		"/dashboard/": {http.MethodGet: {a.admin, nil}},
+		"/":           {},
 	}
+}
+
+// ServeHTTP dispatches by method. It serves HEAD as GET, and answers an unknown method with the
+// allowed ones.
+func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x, _ := w.(*exchange) // made by guard
+	x.r = r
+	defer x.release()
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	route, ok := m[method]
+	switch wrong := route.wrong(r.URL.RawQuery); {
+	case len(m) == 0:
+		x.fail(refuse(http.StatusNotFound, "there is nothing at this address"))
+	case !ok:
+		allowed := slices.Collect(maps.Keys(m))
+		if m[http.MethodGet].handle != nil {
+			allowed = append(allowed, http.MethodHead)
+		}
+		slices.Sort(allowed)
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		x.fail(refuse(http.StatusMethodNotAllowed, "this address allows %s", strings.Join(allowed, ", ")))
+	case wrong != "":
+		x.fail(refuse(http.StatusBadRequest, "%s", wrong))
+	default:
+		if err := route.handle(x); err != nil {
+			x.fail(err)
+		}
+	}
+}
+
+// wrong returns what is wrong with a query, or "". A misspelled parameter is an
+// error, because ignoring it could change the wrong thing.
+func (p route) wrong(query string) string {
+	if p.params == nil {
+		return ""
+	}
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return "invalid query: " + err.Error()
+	}
+	for name, all := range values {
+		switch {
+		case !slices.Contains(p.params, name):
+			return fmt.Sprintf("unknown parameter %q: allowed are %q", name, p.params)
+		case len(all) > 1:
+			return fmt.Sprintf("%s is given %d times", name, len(all))
+		}
+	}
+	return ""
 }

@@ -1,16 +1,17 @@
 package api
 
-// Limits: how much memory all requests hold together, and how long a client may
-// take.
+// How much memory all requests hold together.
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -19,148 +20,194 @@ import (
 // Reservations of a request in Limits.Memory. gRPC holds a message twice for a short
 // time, encoded and decoded.
 const (
-	contentRoom = 2 << 20  // to read an item; only its content is held afterwards
-	storeRoom   = 4 << 20  // to read an item and to send another
-	workersRoom = 16 << 20 // to collect the names of a hundred thousand tasks
-	metricsRoom = 2 << 20  // for compression
+	itemRoom  = 2 << 20  // to read an item, of which only the content is held afterwards; or for a page
+	storeRoom = 4 << 20  // to read an item and to send another
+	fleetRoom = 16 << 20 // for the names of a hundred thousand tasks
+	adminRoom = 2 << 20  // to compress metrics
 )
 
-// errBusy reports that other requests hold all the memory.
-var errBusy = errors.New("no memory left for the request")
+// freeBytes of a content take no room, so contents that are never finished do not keep out short
+// ones. The number of connections bounds what they take.
+const freeBytes = 32 << 10
 
-// take waits for room. It returns a function that releases all but the given number
-// of bytes.
-func take(ctx context.Context, from *semaphore.Weighted, room int64) (keep func(bytes int64), err error) {
-	if from.Acquire(ctx, room) != nil {
-		return nil, errBusy
-	}
-	return func(bytes int64) {
-		if bytes < room {
-			from.Release(room - bytes)
-			room = bytes
-		}
-	}, nil
+// quantum is how long a client may send or read while its request holds room for which others wait.
+const quantum = 100 * time.Millisecond
+
+var (
+	// errBusy reports that other requests hold all the memory.
+	errBusy = errors.New("no memory left for the request")
+	// errSlow reports that a request has given way.
+	errSlow = errors.New("client too slow while other requests wait for memory")
+)
+
+// room is memory that requests share. If a request waits for some, those give way that wait for
+// their clients, longest first.
+type room struct {
+	free *semaphore.Weighted
+	mu   sync.Mutex
+	slow []*hold // they wait for their clients, longest first
 }
 
-// within calls f with a timeout and with room for what it reads. It returns a
-// function that releases the room, like that of take. If within fails, it holds no
-// room.
-func (a *api) within(r *http.Request, room int64, f func(context.Context) error) (keep func(bytes int64), err error) {
-	ctx, cancel := context.WithTimeout(r.Context(), timeout)
+func newRoom(bytes int64) *room { return &room{free: semaphore.NewWeighted(bytes)} }
+
+// hold is room that a request holds.
+type hold struct {
+	of    *room
+	bytes int64
+	since time.Time // when the request began to wait for its client
+	cut   func()    // ends that wait
+}
+
+// take waits for room, at most for the timeout of a request.
+func (x *exchange) take(of *room, bytes int64) (*hold, error) {
+	ctx, cancel := context.WithTimeout(x.r.Context(), timeout)
 	defer cancel()
-	if keep, err = take(ctx, a.read, room); err != nil {
-		return nil, err
+	if !of.free.TryAcquire(bytes) {
+		go func() {
+			tick := time.NewTicker(quantum / 2)
+			defer tick.Stop()
+			for ctx.Err() == nil {
+				of.cut(bytes)
+				select {
+				case <-tick.C:
+				case <-ctx.Done():
+				}
+			}
+		}()
+		if of.free.Acquire(ctx, bytes) != nil {
+			return nil, errBusy
+		}
 	}
-	if err := f(ctx); err != nil {
-		keep(0)
-		return nil, err
-	}
-	return keep, nil
+	h := &hold{of: of, bytes: bytes}
+	x.holds = append(x.holds, h)
+	return h, nil
 }
 
-// receive reads the content of a request, or answers with a problem. The content is
-// nil if it is empty. receive holds room for the content until free is called.
-func (a *api) receive(w http.ResponseWriter, r *http.Request) (content []byte, free func(), ok bool) {
-	refuse := func(status int, detail string) ([]byte, func(), bool) {
-		w.Header().Set("Connection", "close") // the rest of the content is not read
-		a.problem(w, r, status, detail)
-		return nil, nil, false
+// cut makes requests give way until they hold the given number of bytes.
+func (r *room) cut(bytes int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.slow) > 0 && bytes > 0 && time.Since(r.slow[0].since) >= quantum {
+		bytes -= r.slow[0].bytes
+		r.slow[0].cut() // under the lock: later it could meet the next request of the connection
+		r.slow = r.slow[1:]
 	}
-	tooLarge := fmt.Sprintf("content may have at most %d bytes", MaxContent)
-	size := r.ContentLength
-	switch coding := r.Header.Get("Content-Encoding"); {
+}
+
+// waits records that the request waits for its client, until shrink. cut must end that wait, and not block.
+func (h *hold) waits(cut func()) {
+	h.of.mu.Lock()
+	defer h.of.mu.Unlock()
+	if h.bytes > 0 {
+		h.since, h.cut = time.Now(), cut
+		h.of.slow = append(h.of.slow, h)
+	}
+}
+
+// shrink releases all but the given number of bytes.
+func (h *hold) shrink(bytes int64) {
+	h.of.mu.Lock()
+	defer h.of.mu.Unlock()
+	h.of.slow = slices.DeleteFunc(h.of.slow, func(other *hold) bool { return other == h })
+	if bytes < h.bytes {
+		h.of.free.Release(h.bytes - bytes)
+		h.bytes = bytes
+	}
+}
+
+// release releases the room of the request.
+func (x *exchange) release() {
+	for _, h := range x.holds {
+		h.shrink(0)
+	}
+	x.holds = nil
+}
+
+// within calls f with a timeout and with room for what it reads. f returns how many bytes the
+// request holds until it ends.
+func (x *exchange) within(bytes int64, f func(context.Context) (held int, err error)) error {
+	ctx, cancel := context.WithTimeout(x.r.Context(), timeout)
+	defer cancel()
+	h, err := x.take(x.api.read, bytes)
+	if err != nil {
+		return err
+	}
+	held, err := f(ctx)
+	if h.shrink(int64(held)); x.begun {
+		h.waits(x.giveWay)
+	}
+	return err
+}
+
+// receive reads the content of a request. It is nil if it is empty.
+func (x *exchange) receive() (content []byte, err error) {
+	defer func() {
+		if err != nil {
+			x.Header().Set("Connection", "close") // the rest of the content is not read, also by the server
+			_ = http.NewResponseController(x).SetReadDeadline(time.Now())
+		}
+	}()
+	size := x.r.ContentLength
+	tooLarge := refuse(http.StatusRequestEntityTooLarge, "content may have at most %d bytes", MaxContent)
+	switch coding := x.r.Header.Get("Content-Encoding"); {
 	case coding != "" && !strings.EqualFold(coding, "identity"):
-		return refuse(http.StatusUnsupportedMediaType, "Content-Encoding is not supported")
+		return nil, refuse(http.StatusUnsupportedMediaType, "Content-Encoding is not supported")
 	case size > MaxContent:
-		return refuse(http.StatusRequestEntityTooLarge, tooLarge)
-	case size == 0:
-		return nil, func() {}, true
+		return nil, tooLarge
 	case size < 0:
 		size = MaxContent + 1 // one more than allowed
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), timeout)
-	keep, err := take(ctx, a.received, size)
-	cancel()
-	if err != nil {
-		w.Header().Set("Connection", "close")
-		a.failed(w, r, err)
-		return nil, nil, false
+	b := &body{Reader: x.r.Body, control: http.NewResponseController(x), stall: x.api.Limits.Stall, end: time.Now().Add(x.api.Limits.Body)}
+	if content, err = b.fill(make([]byte, 0, min(size, freeBytes))); err == nil && size > freeBytes {
+		var h *hold
+		if h, err = x.take(x.api.received, size); err != nil {
+			return nil, err
+		}
+		h.waits(b.giveWay)
+		content, err = b.fill(append(make([]byte, 0, size), content...))
+		h.shrink(size)
 	}
-	content, err = a.readAll(w, r, make([]byte, size))
 	switch {
-	case err == nil && len(content) == 0:
-		keep(0)
-		return nil, func() {}, true
-	case err == nil && len(content) <= MaxContent:
-		return content, func() { keep(0) }, true
+	case b.late.Load() || errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, refuse(http.StatusRequestTimeout, "the content took too long to arrive")
+	case err != nil && !errors.Is(err, io.EOF):
+		return nil, refuse(http.StatusBadRequest, "the content ended early")
+	case len(content) > MaxContent:
+		return nil, tooLarge
+	case len(content) == 0:
+		return nil, nil
 	}
-	keep(0)
-	switch {
-	case err == nil:
-		return refuse(http.StatusRequestEntityTooLarge, tooLarge)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return refuse(http.StatusRequestTimeout, "the content took too long to arrive")
-	default:
-		return refuse(http.StatusBadRequest, "the content ended early")
-	}
+	return content, nil
 }
 
-// readAll reads a body until it ends or buffer into is full.
-func (a *api) readAll(w http.ResponseWriter, r *http.Request, into []byte) ([]byte, error) {
-	control := http.NewResponseController(w)
-	end := time.Now().Add(a.Limits.Body)
-	for n := 0; ; {
-		if n == len(into) {
-			return into, nil
-		}
+// body is a content as its client sends it.
+type body struct {
+	io.Reader
+	control *http.ResponseController
+	stall   time.Duration
+	end     time.Time
+	late    atomic.Bool // it gives way
+}
+
+// fill appends to content until its capacity is used or the body ends, with io.EOF.
+func (b *body) fill(content []byte) ([]byte, error) {
+	for len(content) < cap(content) {
 		// Set the deadline before each read, because the server removes it at the end
 		// of the body.
-		_ = control.SetReadDeadline(earlier(time.Now().Add(a.Limits.Stall), end)) // a test recorder has no deadline
-		m, err := r.Body.Read(into[n:])
-		n += m
-		switch {
-		case errors.Is(err, io.ErrUnexpectedEOF):
-			return nil, err
-		case errors.Is(err, io.EOF):
-			return into[:n], nil
-		case err != nil:
-			return nil, err
+		_ = b.control.SetReadDeadline(earlier(time.Now().Add(b.stall), b.end)) // a test recorder has no deadline
+		if b.late.Load() {
+			return content, errSlow
+		}
+		n, err := b.Read(content[len(content):cap(content)])
+		if content = content[:len(content)+n]; err != nil {
+			return content, err
 		}
 	}
+	return content, nil
 }
 
-// pacedWriter disconnects a client that stalls.
-type pacedWriter struct {
-	http.ResponseWriter
-	limits Limits
-	end    time.Time // of the whole answer; zero until it begins
-}
-
-// piece is the number of bytes that share a deadline.
-const piece = 16 << 10
-
-// Write writes p in pieces, each with its own deadline.
-func (w *pacedWriter) Write(p []byte) (written int, err error) {
-	if w.end.IsZero() {
-		w.end = time.Now().Add(w.limits.Answer)
-	}
-	control := http.NewResponseController(w.ResponseWriter)
-	for {
-		_ = control.SetWriteDeadline(earlier(time.Now().Add(w.limits.Stall), w.end)) // a test recorder has no deadline
-		n, err := w.ResponseWriter.Write(p[:min(len(p), piece)])
-		written, p = written+n, p[n:]
-		if err != nil || len(p) == 0 {
-			return written, err
-		}
-	}
-}
-
-// Unwrap supports http.ResponseController.
-func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
+// giveWay ends the reads of the body.
+func (b *body) giveWay() {
+	b.late.Store(true)
+	_ = b.control.SetReadDeadline(time.Now())
 }

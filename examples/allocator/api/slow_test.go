@@ -27,7 +27,7 @@ import (
 type pipes struct {
 	conns  chan net.Conn
 	ended  chan struct{}
-	closed chan struct{} // receives a value for each closed connection
+	closed chan struct{} // receives a value for a closed connection
 }
 
 func (p *pipes) Accept() (net.Conn, error) {
@@ -69,7 +69,7 @@ func status(t *testing.T, from net.Conn) int {
 func serveInBubble(t *testing.T, test func(t *testing.T, p *pipes)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, stage{limits: api.Limits{Memory: 32 << 20}})
+		s := newStage(t, stage{})
 		for i := range 8 {
 			s.tasks.set(api.Item{ID: fmt.Sprint(i), Content: []byte(strings.Repeat("\x01", api.MaxContent)), Instances: 1})
 		}
@@ -77,7 +77,10 @@ func serveInBubble(t *testing.T, test func(t *testing.T, p *pipes)) {
 		server := api.NewServer(s.config)
 		server.ConnState = func(_ net.Conn, state http.ConnState) {
 			if state == http.StateClosed {
-				p.closed <- struct{}{}
+				select {
+				case p.closed <- struct{}{}:
+				default: // nobody waits for this one
+				}
 			}
 		}
 		done := make(chan error, 1)
@@ -85,6 +88,7 @@ func serveInBubble(t *testing.T, test func(t *testing.T, p *pipes)) {
 		test(t, p)
 		require.NoError(t, server.Close())
 		require.ErrorIs(t, <-done, http.ErrServerClosed)
+		time.Sleep(time.Second) // a connection lingers for half a second after an early answer
 	})
 }
 
@@ -167,46 +171,125 @@ func TestSlow_BodiesAreCutOff(t *testing.T) {
 	}
 }
 
-// Slow clients hold memory until they are cut off. Other requests are refused within
-// seconds, and requests that need no memory are answered.
-func TestSlow_RoomIsBounded(t *testing.T) {
-	for name, step := range map[string]struct {
-		slow, next string // next needs as much room as slow, so it never fits into what is left
-		status     int
-	}{
-		"readers of pages": {getAll, getAll, 200},
-		"readers of items": {getOne, getOne, 200},
-		"bodies": {
-			"PUT /work/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048576\r\n\r\nx",
-			"PUT /work/a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", 201,
-		},
-		"bodies of unknown length": {
-			"PUT /work/a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n",
-			"PUT /work/a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n", 201,
-		},
-	} {
+// Readers that are too slow give way: another one is served at once, or once the others have had
+// their share of time.
+func TestSlow_ReadersGiveWay(t *testing.T) {
+	for name, request := range map[string]string{"pages": getAll, "items": getOne} {
 		t.Run(name, func(t *testing.T) {
 			serveInBubble(t, func(t *testing.T, p *pipes) {
-				began := time.Now()
 				for range 40 {
-					defer p.dial(t, step.slow).Close()
+					defer p.dial(t, request).Close()
 				}
 				synctest.Wait()
-				require.Equal(t, 503, status(t, p.dial(t, step.next)))
-				require.Equal(t, 3*time.Second, time.Since(began))
-				require.Equal(t, 200, status(t, p.dial(t, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")))
-				for range 40 {
-					<-p.closed
-				}
-				require.Less(t, time.Since(began), time.Minute)
-				require.Equal(t, step.status, status(t, p.dial(t, step.next)))
+				began := time.Now()
+				require.Equal(t, 200, status(t, p.dial(t, request)))
+				require.Equal(t, 201, status(t, p.dial(t, "PUT /work/a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx")))
+				require.Less(t, time.Since(began), time.Second)
 			})
 		})
 	}
 }
 
-// silent implements Tasks and Cluster without ever answering; each call waits for
-// its context.
+// Four hundred clients begin to send a mebibyte, and do not finish it, again and again. Other
+// contents are stored: short ones at once, and long ones soon.
+func TestSlow_SendersGiveWay(t *testing.T) {
+	const (
+		known   = "PUT /work/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048576\r\n\r\n"
+		chunked = "PUT /work/a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n100000\r\n"
+	)
+	put := func(content string) string {
+		return fmt.Sprintf("PUT /work/b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(content), content)
+	}
+	for name, slow := range map[string]struct {
+		head  string
+		part  int
+		every time.Duration // between further bytes; 0: none
+	}{
+		"stall after the head":   {known, 0, 0},
+		"stall after some bytes": {known, freeBytes + 1, 0},
+		"stall before the end":   {known, api.MaxContent - 1, 0},
+		"trickle":                {known, freeBytes + 1, 10 * time.Millisecond},
+		"of unknown length":      {chunked, freeBytes + 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			serveInBubble(t, func(t *testing.T, p *pipes) {
+				part := make([]byte, slow.part)
+				stop := make(chan struct{})
+				var sending sync.WaitGroup
+				for range 400 {
+					sending.Go(func() {
+						for p.stall(slow.head, part, slow.every, stop) {
+						}
+					})
+				}
+				time.Sleep(quantum)
+				var short, long time.Duration
+				statuses := make(map[int]int)
+				for range 2 {
+					began := time.Now()
+					statuses[status(t, p.send(put("x")))]++
+					short = max(short, time.Since(began))
+					began = time.Now()
+					statuses[status(t, p.send(put(strings.Repeat("x", api.MaxContent))))]++
+					long = max(long, time.Since(began))
+				}
+				close(stop)
+				sending.Wait()
+				t.Logf("the slower of two contents: short %v, long %v, statuses %v", short, long, statuses)
+				require.Equal(t, map[int]int{201: 1, 200: 3}, statuses)
+				require.Zero(t, short, "it needs no room")
+				require.Less(t, long, 2*time.Second)
+			})
+		})
+	}
+}
+
+// freeBytes is how much of a content needs no room, and quantum how long a client may send while others wait.
+const (
+	freeBytes = 32 << 10
+	quantum   = 100 * time.Millisecond
+)
+
+// send sends a request while the server reads it.
+func (p *pipes) send(request string) net.Conn {
+	client, server := net.Pipe()
+	p.conns <- server
+	go func() { _, _ = io.WriteString(client, request) }() // until the server has read it, or closes
+	return client
+}
+
+// stall sends the beginning of a request, and waits until the server or stop ends that. It returns
+// false after stop.
+func (p *pipes) stall(head string, part []byte, every time.Duration, stop <-chan struct{}) bool {
+	client, server := net.Pipe()
+	defer client.Close()
+	select {
+	case p.conns <- server:
+	case <-stop:
+		_ = server.Close()
+		return false
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(io.Discard, client) // until the server closes
+	}()
+	go func() {
+		_, err := client.Write(append([]byte(head), part...))
+		for every > 0 && err == nil {
+			time.Sleep(every)
+			_, err = client.Write([]byte("x"))
+		}
+	}()
+	select {
+	case <-ended:
+		return true
+	case <-stop:
+		return false
+	}
+}
+
+// silent implements Tasks without ever answering; each call waits for its context.
 type silent struct{}
 
 func never(ctx context.Context) error {
@@ -224,32 +307,23 @@ func (silent) Put(ctx context.Context, _ string, _ api.Change) (api.Item, bool, 
 
 func (silent) Get(ctx context.Context, _ string) (api.Item, error) { return api.Item{}, never(ctx) }
 
-func (silent) List(ctx context.Context, _ string, _ int) ([]api.Item, error) { return nil, never(ctx) }
+func (silent) List(ctx context.Context, _ string, _ int) ([]string, error) { return nil, never(ctx) }
 
 func (silent) Delete(ctx context.Context, _ string, _ api.Condition) error { return never(ctx) }
-
-func (silent) Owners(string) []string { return nil }
-
-func (silent) Waiting(string, int) []api.Waiting { return nil }
-
-func (silent) Workers(ctx context.Context) ([]api.Worker, error) { return nil, never(ctx) }
-
-func (silent) Leader(ctx context.Context) (string, uint64, error) { return "", 0, never(ctx) }
 
 func TestAway_RequestsFailWithinSeconds(t *testing.T) {
 	for request, timeout := range map[string]time.Duration{
 		"GET /work": 3 * time.Second, "POST /work": 3 * time.Second, "GET /work/a": 3 * time.Second,
-		"PUT /work/a": 3 * time.Second, "DELETE /work/a": 3 * time.Second, "GET /workers": 3 * time.Second,
-		"GET /readyz": time.Second,
+		"PUT /work/a": 3 * time.Second, "DELETE /work/a": 3 * time.Second, "GET /workers": 0, "GET /readyz": 0,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			handler := api.New(api.Config{Tasks: silent{}, Cluster: silent{}, Metrics: http.NotFoundHandler(), Hosts: []string{"example.com"}})
+			handler := api.New(api.Config{Tasks: silent{}, Cluster: fleet{down: true}, Admin: http.NotFoundHandler(), Hosts: []string{"example.com"}})
 			method, target, _ := strings.Cut(request, " ")
 			recorder := httptest.NewRecorder()
 			began := time.Now()
 			handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader("x")))
 			require.Equal(t, http.StatusServiceUnavailable, recorder.Code, request)
-			require.Contains(t, recorder.Body.String(), "does not answer")
+			require.Regexp(t, "does not answer|store failed", recorder.Body.String())
 			require.Equal(t, "1", recorder.Header().Get("Retry-After"))
 			require.Equal(t, timeout, time.Since(began), request)
 		})

@@ -53,7 +53,7 @@ func newStage(t *testing.T, s stage) *standing {
 		Token:   s.token,
 		Hosts:   []string{"example.com"}, // the Host of a request from httptest
 		Limits:  s.limits,
-		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		Admin: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 			_, _ = io.WriteString(w, "up 1\n")
 		}),
@@ -157,19 +157,19 @@ func (m *memory) Get(_ context.Context, id string) (api.Item, error) {
 	return item, nil
 }
 
-func (m *memory) List(_ context.Context, after string, limit int) ([]api.Item, error) {
+func (m *memory) List(_ context.Context, after string, limit int) ([]string, error) {
 	unlock, err := m.lock()
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	var found []api.Item
-	for _, item := range m.items {
-		if item.ID > after {
-			found = append(found, item)
+	var found []string
+	for id := range m.items {
+		if id > after {
+			found = append(found, id)
 		}
 	}
-	slices.SortFunc(found, func(a, b api.Item) int { return cmp.Compare(a.ID, b.ID) })
+	slices.Sort(found)
 	return found[:min(limit, len(found))], nil
 }
 
@@ -204,18 +204,16 @@ func (fleet) Waiting(_ string, missing int) []api.Waiting {
 	return []api.Waiting{{Instances: missing, Reason: "no other worker"}}
 }
 
-func (f fleet) Workers(context.Context) ([]api.Worker, error) {
-	if f.down {
-		return nil, errDown
-	}
-	return []api.Worker{{Name: "a", State: "ready", Tasks: []string{"a1"}}, {Name: "b", State: "draining"}}, nil
+func (f fleet) Fleet() (api.Fleet, error) {
+	workers := []api.Worker{{Name: "a", State: "ready", Tasks: []string{"a1"}}, {Name: "b", State: "draining", Tasks: []string{}}}
+	return api.Fleet{Workers: workers, Leader: "b", Epoch: 7}, f.Ready()
 }
 
-func (f fleet) Leader(context.Context) (string, uint64, error) {
+func (f fleet) Ready() error {
 	if f.down {
-		return "", 0, errDown
+		return errDown
 	}
-	return "b", 7, nil
+	return nil
 }
 
 // call is a request and its expected status.

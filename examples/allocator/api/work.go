@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -18,42 +19,42 @@ import (
 const (
 	pageItems = 100
 	pageBytes = 4 << 20
-	batch     = 4 // items read by one call, so a page may exceed pageBytes by 4 MiB
 )
 
 const maxInstances = 1000
 
-// listWork writes a page while it reads it, so it holds only one batch at a time. If
-// the store fails after the first batch, the page ends there.
-func (a *api) listWork(w http.ResponseWriter, r *http.Request) {
-	after := r.URL.Query().Get("after")
-	items, free, err := a.some(r, after)
+// listWork writes a page while it reads it, so it holds only one item at a time. If the
+// store fails after the page has begun, the page ends there.
+func (a *api) listWork(x *exchange) error {
+	after := x.r.URL.Query().Get("after")
+	var ids []string
+	err := x.within(itemRoom, func(ctx context.Context) (_ int, err error) {
+		ids, err = a.Tasks.List(ctx, after, pageItems)
+		return 0, err
+	})
 	if err != nil {
-		a.failed(w, r, err)
-		return
+		return err
 	}
-	out := begin(w, http.StatusOK, "application/json")
+	out := x.begin(http.StatusOK, "application/json")
 	out.text(`{"work":[`)
-	last := false
-	for shown, size := 0, 0; ; {
-		for _, item := range items {
-			if shown > 0 {
-				out.text(",")
-			}
-			a.show(out, item)
-			after = item.ID
-			shown, size = shown+1, size+len(item.Content)
+	last, size, comma := len(ids) < pageItems, 0, ""
+	for i, id := range ids {
+		item, err := a.find(x, id)
+		if errors.Is(err, ErrNotFound) { // it was deleted meanwhile
+			continue
 		}
-		last = len(items) < batch
-		err := out.Flush()
-		free()
-		if err != nil || last || shown >= pageItems || size >= pageBytes {
-			break
+		if err == nil {
+			out.text(comma)
+			out.show(item)
+			after, size, comma = id, size+len(item.Content), ","
+			err = out.Flush()
+			x.release()
 		}
-		if items, free, err = a.some(r, after); err != nil {
-			if r.Context().Err() == nil {
-				a.Logger.Warn("page ended early", "after", after, "err", err)
-			}
+		if err != nil {
+			a.Logger.Debug("page ended early", "after", after, "err", err)
+		}
+		if err != nil || size >= pageBytes && i < len(ids)-1 {
+			last = false
 			break
 		}
 	}
@@ -62,178 +63,137 @@ func (a *api) listWork(w http.ResponseWriter, r *http.Request) {
 		out.text(`,"next":`)
 		out.json(after)
 	}
-	out.text("}\n")
-	a.end(r, out)
+	out.text("}")
+	return out.end()
 }
 
-// some reads a batch. It holds room for the batch until free is called.
-func (a *api) some(r *http.Request, after string) (items []Item, free func(), err error) {
-	keep, err := a.within(r, batch*contentRoom, func(ctx context.Context) (err error) {
-		items, err = a.Tasks.List(ctx, after, batch)
-		return err
+// find reads an item, of which the request holds the content.
+func (a *api) find(x *exchange, id string) (item Item, err error) {
+	err = x.within(itemRoom, func(ctx context.Context) (_ int, err error) {
+		item, err = a.Tasks.Get(ctx, id)
+		return len(item.Content), err
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	size := 0
-	for _, item := range items {
-		size += len(item.Content)
-	}
-	keep(int64(size))
-	return items, func() { keep(0) }, nil
+	return item, err
 }
 
-func (a *api) getWork(w http.ResponseWriter, r *http.Request) {
-	var item Item
-	keep, err := a.within(r, contentRoom, func(ctx context.Context) (err error) {
-		item, err = a.Tasks.Get(ctx, r.PathValue("id"))
+func (a *api) getWork(x *exchange) error {
+	item, err := a.find(x, x.r.PathValue("id"))
+	if err != nil {
 		return err
-	})
-	if err != nil {
-		a.failed(w, r, err)
-		return
 	}
-	defer keep(0)
-	keep(int64(len(item.Content)))
-	w.Header().Set("ETag", etag(item.Version))
-	out := begin(w, http.StatusOK, "application/json")
-	a.show(out, item)
-	out.text("\n")
-	a.end(r, out)
+	x.Header().Set("ETag", etag(item.Version))
+	out := x.begin(http.StatusOK, "application/json")
+	out.show(item)
+	return out.end()
 }
 
-func (a *api) postWork(w http.ResponseWriter, r *http.Request) {
-	set, ok := a.settings(w, r)
-	if !ok {
-		return
+func (a *api) postWork(x *exchange) error {
+	change, err := settings(x.r)
+	if err != nil {
+		return err
 	}
-	content, free, ok := a.receive(w, r)
-	if !ok {
-		return
+	item := Item{ID: strings.ToLower(rand.Text()), Instances: cmp.Or(change.Instances, 1)}
+	if item.Content, err = x.receive(); err != nil {
+		return err
 	}
-	defer free()
-	item := Item{ID: strings.ToLower(rand.Text()), Content: content, Instances: cmp.Or(set.Instances, 1)}
-	if set.Rules != nil {
-		set.Rules(&item.Rules)
+	if change.Rules != nil {
+		change.Rules(&item.Rules)
 	}
-	keep, err := a.within(r, storeRoom, func(ctx context.Context) (err error) {
+	err = x.within(storeRoom, func(ctx context.Context) (_ int, err error) {
 		item, err = a.Tasks.Create(ctx, item)
-		return err
+		return 0, err
 	})
 	if err != nil {
-		a.failed(w, r, err)
-		return
+		return err
 	}
-	keep(0)
-	a.stored(w, r, item, true)
+	return x.stored(item, true)
 }
 
-func (a *api) putWork(w http.ResponseWriter, r *http.Request) {
-	id := r.PathValue("id")
-	if len(id) > MaxID || !utf8.ValidString(id) {
-		a.problem(w, r, http.StatusBadRequest, fmt.Sprintf("an id must be UTF-8 of at most %d bytes", MaxID))
-		return
+func (a *api) putWork(x *exchange) error {
+	id := x.r.PathValue("id")
+	if len(id) > MaxID || !utf8.ValidString(id) || id == "." || id == ".." {
+		return refuse(http.StatusBadRequest, "an id must be UTF-8 of at most %d bytes, and not . or .., which clients remove from URL paths", MaxID)
 	}
-	if id == "." || id == ".." {
-		a.problem(w, r, http.StatusBadRequest, "an id must not be . or .., which clients remove from URL paths")
-		return
+	change, err := settings(x.r)
+	if err != nil {
+		return err
 	}
-	change, ok := a.settings(w, r)
-	if !ok {
-		return
+	if change.Content, err = x.receive(); err != nil {
+		return err
 	}
-	content, free, ok := a.receive(w, r)
-	if !ok {
-		return
-	}
-	defer free()
-	change.Content, change.If = content, condition(r.Header)
-	if content == nil && change.Instances == 0 && change.Rules == nil {
-		a.problem(w, r, http.StatusBadRequest, "nothing to change: content or a setting such as ?instances=3 is required")
-		return
+	change.If = condition(x.r.Header)
+	if change.Content == nil && change.Instances == 0 && change.Rules == nil {
+		return refuse(http.StatusBadRequest, "nothing to change: content or a setting such as ?instances=3 is required")
 	}
 	var item Item
 	var created bool
-	keep, err := a.within(r, storeRoom, func(ctx context.Context) (err error) {
+	err = x.within(storeRoom, func(ctx context.Context) (_ int, err error) {
 		item, created, err = a.Tasks.Put(ctx, id, change)
-		return err
+		return len(item.Content), err
 	})
 	if err != nil {
-		a.failed(w, r, err)
-		return
+		return err
 	}
-	defer keep(0)
-	keep(int64(len(item.Content)))
-	a.stored(w, r, item, created)
+	return x.stored(item, created)
 }
 
-func (a *api) deleteWork(w http.ResponseWriter, r *http.Request) {
-	keep, err := a.within(r, contentRoom, func(ctx context.Context) error {
-		return a.Tasks.Delete(ctx, r.PathValue("id"), condition(r.Header))
+func (a *api) deleteWork(x *exchange) error {
+	err := x.within(itemRoom, func(ctx context.Context) (int, error) {
+		return 0, a.Tasks.Delete(ctx, x.r.PathValue("id"), condition(x.r.Header))
 	})
-	if err != nil {
-		a.failed(w, r, err)
-		return
+	if err == nil {
+		x.WriteHeader(http.StatusNoContent)
 	}
-	keep(0)
-	w.WriteHeader(http.StatusNoContent)
+	return err
 }
 
 // stored answers a write.
-func (a *api) stored(w http.ResponseWriter, r *http.Request, item Item, created bool) {
+func (x *exchange) stored(item Item, created bool) error {
 	status := http.StatusOK
 	if created {
 		status = http.StatusCreated
-		w.Header().Set("Location", "/work/"+url.PathEscape(item.ID))
+		x.Header().Set("Location", "/work/"+url.PathEscape(item.ID))
 	}
-	w.Header().Set("ETag", etag(item.Version))
-	out := begin(w, status, "application/json")
-	out.item(item, struct {
-		Instances int `json:"instances"`
-		Rules
-	}{max(item.Instances, 0), item.Rules})
-	out.text("\n")
-	a.end(r, out)
+	x.Header().Set("ETag", etag(item.Version))
+	out := x.begin(status, "application/json")
+	out.item(item, written{max(item.Instances, 0), item.Rules})
+	return out.end()
 }
 
-// settings returns the change of the settings that the client names. If one is invalid,
-// settings answers with a problem.
-func (a *api) settings(w http.ResponseWriter, r *http.Request) (c Change, ok bool) {
+// settings returns the change of the settings that the client names.
+func settings(r *http.Request) (c Change, err error) {
 	query := r.URL.Query()
 	if text := query.Get("instances"); query.Has("instances") {
-		var err error
 		c.Instances, err = strconv.Atoi(text)
 		if err != nil || c.Instances < 0 || c.Instances > maxInstances {
-			a.problem(w, r, http.StatusBadRequest, fmt.Sprintf("instances=%q: must be a number from 0 to %d", text, maxInstances))
-			return Change{}, false
+			return c, refuse(http.StatusBadRequest, "instances=%q: must be a number from 0 to %d", text, maxInstances)
 		}
 		c.Instances = cmp.Or(c.Instances, -1)
 	}
-	rules, err := rulesOf(query)
-	if err != nil {
-		a.problem(w, r, http.StatusBadRequest, strings.TrimPrefix(err.Error(), orchestrator.ErrInvalid.Error()+": "))
-		return Change{}, false
+	if c.Rules, err = rulesOf(query); err != nil {
+		return c, refuse(http.StatusBadRequest, "%s", strings.TrimPrefix(err.Error(), orchestrator.ErrInvalid.Error()+": "))
 	}
-	c.Rules = rules
-	return c, true
+	return c, nil
 }
 
 // rulesOf returns a function that changes the rules that a query names; nil if it names none.
 func rulesOf(query url.Values) (func(*Rules), error) {
 	var given Rules
 	var err error
+	number := func(name string) (n int64) {
+		if text := query.Get(name); text != "" && err == nil {
+			if n, err = strconv.ParseInt(text, 10, 64); err != nil {
+				err = fmt.Errorf("%s=%q: must be a number", name, text)
+			}
+		}
+		return n
+	}
 	if labels := query.Get("requires"); labels != "" {
 		given.Requires = strings.Split(labels, ",")
 	}
-	if text := query.Get("max_per_zone"); text != "" {
-		if given.MaxPerZone, err = strconv.Atoi(text); err != nil {
-			return nil, fmt.Errorf("max_per_zone=%q: must be a number", text)
-		}
-	}
-	if text := query.Get("weight"); text != "" {
-		if given.Weight, err = strconv.ParseInt(text, 10, 64); err != nil {
-			return nil, fmt.Errorf("weight=%q: must be a number", text)
-		}
+	given.MaxPerZone, given.Weight = int(number("max_per_zone")), number("weight")
+	if err != nil {
+		return nil, err
 	}
 	s := orchestrator.TaskSettings{Requires: given.Requires, MaxPerZone: given.MaxPerZone, Weight: given.Weight}
 	if err := s.Check(); err != nil {
@@ -284,83 +244,58 @@ func lists(values []string, version string) bool {
 	return false
 }
 
-func (a *api) listWorkers(w http.ResponseWriter, r *http.Request) {
-	var workers []Worker
-	var leader string
-	var epoch uint64
-	keep, err := a.within(r, workersRoom, func(ctx context.Context) (err error) {
-		if workers, err = a.Cluster.Workers(ctx); err == nil {
-			leader, epoch, err = a.Cluster.Leader(ctx)
+func (a *api) listWorkers(x *exchange) error {
+	var fleet Fleet
+	err := x.within(fleetRoom, func(context.Context) (bytes int, err error) {
+		fleet, err = a.Cluster.Fleet()
+		for _, w := range fleet.Workers {
+			bytes += len(w.Tasks) * 16 // a string header; the text is held elsewhere
 		}
-		return err
+		return bytes, err
 	})
 	if err != nil {
-		a.failed(w, r, err)
-		return
+		return err
 	}
-	defer keep(0)
-	tasks := 0
-	for _, worker := range workers {
-		tasks += len(worker.Tasks)
-	}
-	keep(int64(tasks) * 16) // a string header; the text is held elsewhere
-
-	out := begin(w, http.StatusOK, "application/json")
+	out := x.begin(http.StatusOK, "application/json")
 	out.text(`{"workers":[`)
-	for i, worker := range workers {
+	for i, w := range fleet.Workers {
 		if i > 0 {
 			out.text(",")
 		}
-		out.text(`{"name":`)
-		out.json(worker.Name)
-		out.text(`,"state":`)
-		out.json(worker.State)
-		out.text(`,"tasks":[`)
-		for i, task := range worker.Tasks {
-			if i > 0 {
-				out.text(",")
-			}
-			out.json(task)
-		}
-		out.text("]}")
+		out.json(w)
 	}
 	out.text(`],"leader":`)
-	out.json(leader)
+	out.json(fleet.Leader)
 	out.text(`,"epoch":`)
-	out.json(epoch)
-	out.text("}\n")
-	a.end(r, out)
+	out.json(fleet.Epoch)
+	out.text("}")
+	return out.end()
 }
 
 // health answers that the process serves, even if etcd does not answer, because
 // restarting the process would not bring etcd back.
-func (a *api) health(w http.ResponseWriter, _ *http.Request) { ok(w) }
+func (a *api) health(x *exchange) error {
+	out := x.begin(http.StatusOK, "text/plain; charset=utf-8")
+	out.text("ok")
+	return out.end()
+}
 
 // ready reports whether the store answers, so that a load balancer can avoid this
-// process otherwise. Any leader will do.
-func (a *api) ready(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), readyPatience)
-	defer cancel()
-	if _, _, err := a.Cluster.Leader(ctx); err != nil {
+// process otherwise.
+func (a *api) ready(x *exchange) error {
+	if err := a.Cluster.Ready(); err != nil {
 		a.Logger.Debug("not ready", "err", err) // each request that needs the store logs a warning
-		a.unavailable(w, r, "the store does not answer")
-		return
+		return refuse(http.StatusServiceUnavailable, "the store does not answer")
 	}
-	ok(w)
+	return a.health(x)
 }
 
-func (a *api) metrics(w http.ResponseWriter, r *http.Request) {
-	keep, err := a.within(r, metricsRoom, func(context.Context) error { return nil })
-	if err != nil {
-		a.failed(w, r, err)
-		return
+// admin serves what operators need.
+func (a *api) admin(x *exchange) error {
+	h, err := x.take(a.read, adminRoom)
+	if err == nil {
+		h.waits(x.giveWay)
+		a.Admin.ServeHTTP(x, x.r)
 	}
-	defer keep(0)
-	a.Metrics.ServeHTTP(w, r)
-}
-
-func ok(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write([]byte("ok\n"))
+	return err
 }
