@@ -57,7 +57,7 @@ func users(t *testing.T, config clientv3.Config, user, password string) {
 // TestWalk has what works with TLS and users.
 func TestAccess_IsRefused(t *testing.T) {
 	f := newFleet(t, true)
-	endpoint := f.server.Endpoint()
+	endpoint := f.endpoint
 	unknown := f.args[:slices.Index(f.args, "-etcd-user")] // the certificate names another user
 	wrong := filepath.Join(t.TempDir(), "wrong")
 	require.NoError(t, os.WriteFile(wrong, []byte("wrong"), 0o600))

@@ -19,15 +19,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/replica/etcd/embed"
 )
 
 type fleet struct {
-	t      *testing.T
-	config embed.Config
-	server *embed.Server
-	args   []string // for every process
-	token  string   // of the API
+	t        *testing.T
+	config   embed.Config
+	server   *embed.Server
+	proxy    *netfault.Proxy // before the server. Close hangs if clients with TLS come again and again
+	endpoint string
+	args     []string // for every process
+	token    string   // of the API
 
 	mu   sync.Mutex
 	live []*process
@@ -48,18 +51,27 @@ func newFleet(t *testing.T, secure bool) *fleet {
 		clientCA, a.cert, a.key = certificate(t, "client")
 		a.ca, f.config.TLS = serverCA, &embed.TLS{CertFile: cert, KeyFile: key, ClientCAFile: clientCA}
 	}
-	f.startEtcd()
-	f.config.Listen = hostOf(f.server.Endpoint())
-	f.args = []string{"-etcd", f.server.Endpoint()}
+	var err error
+	f.server, err = embed.Start(f.t.Context(), f.config)
+	require.NoError(t, err)
+	scheme, address, _ := strings.Cut(f.server.Endpoint(), "://")
+	f.config.Listen = address
+	f.proxy, err = netfault.New(address)
+	require.NoError(t, err)
+	f.endpoint = scheme + "://" + f.proxy.Addr()
+	f.args = []string{"-etcd", f.endpoint}
 	if secure {
-		config, err := a.config([]string{f.server.Endpoint()})
+		config, err := a.config([]string{f.endpoint})
 		require.NoError(t, err)
 		users(t, config, "app", "pass word")
 		file := filepath.Join(t.TempDir(), "password")
 		require.NoError(t, os.WriteFile(file, []byte("pass word\n"), 0o600))
 		f.args = append(f.args, "-etcd-ca", a.ca, "-etcd-cert", a.cert, "-etcd-key", a.key, "-etcd-user", "app", "-etcd-password-file", file)
 	}
-	t.Cleanup(f.stopEtcd)
+	t.Cleanup(func() {
+		f.stopEtcd()
+		require.NoError(t, f.proxy.Close())
+	})
 	return f
 }
 
@@ -68,10 +80,12 @@ func (f *fleet) startEtcd() {
 	var err error
 	f.server, err = embed.Start(f.t.Context(), f.config)
 	require.NoError(f.t, err)
+	f.proxy.Heal()
 }
 
 func (f *fleet) stopEtcd() {
 	f.t.Helper()
+	f.proxy.Refuse()
 	require.NoError(f.t, f.server.Close())
 }
 

@@ -7,7 +7,7 @@
 // Work is added, changed and removed through the HTTP API of any process. README.md
 // has a walk-through.
 //
-// Read node.go for the replica and its tasks, and backend.go for what the API reads and writes.
+// Read node.go for the replica and its tasks, and cluster.go for what the API says of the fleet.
 package main
 
 import (

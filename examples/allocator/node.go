@@ -87,7 +87,7 @@ func run(ctx context.Context, s settings, out, log io.Writer) (err error) {
 		return err
 	}
 	return n.serve(ctx, netutil.LimitListener(listener, maxConnections), api.NewServer(api.Config{
-		Tasks: tasks{n.registry}, Cluster: cluster{n.replica}, Admin: admin, Token: n.token, Hosts: n.hosts, Logger: n.log,
+		Registry: n.registry, Cluster: cluster{n.replica}, Admin: admin, Token: n.token, Hosts: n.hosts, Logger: n.log,
 	}))
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/f8949c05/orchestrator/replica/etcd/embed"
 )
@@ -31,6 +32,17 @@ func startEtcd(t *testing.T, cfg embed.Config) *embed.Server {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
 	return server
+}
+
+// newClient returns a client of a server without users.
+func newClient(t *testing.T, server *embed.Server) *clientv3.Client {
+	t.Helper()
+	config, err := access{}.config([]string{server.Endpoint()})
+	require.NoError(t, err)
+	client, err := clientv3.New(config)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
 }
 
 type process struct {

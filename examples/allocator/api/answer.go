@@ -5,6 +5,7 @@ package api
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -14,6 +15,10 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/f8949c05/orchestrator/replica/etcd"
 )
 
 // exchange is a request and its answer. It disconnects a client that stalls.
@@ -34,11 +39,11 @@ const piece = 16 << 10
 // Write writes p in pieces, each with its own deadline.
 func (x *exchange) Write(p []byte) (written int, err error) {
 	if x.end.IsZero() {
-		x.end = time.Now().Add(x.api.Limits.Answer)
+		x.end = time.Now().Add(answerTime)
 	}
 	control := http.NewResponseController(x.ResponseWriter)
 	for {
-		_ = control.SetWriteDeadline(earlier(time.Now().Add(x.api.Limits.Stall), x.end)) // a test recorder has no deadline
+		_ = control.SetWriteDeadline(time.Now().Add(min(stallTime, time.Until(x.end)))) // a test recorder has no deadline
 		if x.late.Load() {
 			return written, errSlow
 		}
@@ -48,13 +53,6 @@ func (x *exchange) Write(p []byte) (written int, err error) {
 			return written, err
 		}
 	}
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // Unwrap supports http.ResponseController.
@@ -80,17 +78,15 @@ func refuse(status int, format string, args ...any) error {
 	return &problem{"about:blank", http.StatusText(status), status, fmt.Sprintf(format, args...)}
 }
 
-// fail answers with the problem for an error of a handler, of Tasks, of Cluster or of the limits.
+// fail answers with the problem for an error of a handler, of Registry, of Cluster or of the limits.
 func (x *exchange) fail(err error) {
 	p, ok := errors.AsType[*problem](err)
 	if !ok {
 		log := x.api.Logger.With("method", x.r.Method, "path", x.r.URL.Path, "err", err)
 		switch {
-		case errors.Is(err, ErrNotFound):
+		case errors.Is(err, etcd.ErrNotFound):
 			err = refuse(http.StatusNotFound, "there is no work of this id")
-		case errors.Is(err, ErrChanged):
-			err = refuse(http.StatusPreconditionFailed, "the item does not match If-Match or If-None-Match")
-		case errors.Is(err, ErrTooLarge):
+		case errors.Is(err, rpctypes.ErrRequestTooLarge):
 			err = refuse(http.StatusRequestEntityTooLarge, "the store accepts no content of this size")
 		case errors.Is(x.r.Context().Err(), context.Canceled):
 			log.Debug("client gone")
@@ -150,9 +146,9 @@ func (o answer) text(s string) { _, _ = o.WriteString(s) }
 func (o answer) json(v any) { _, _ = o.Write(encode(v)) }
 
 // item writes an item, followed by the fields of rest, which must have at least one.
-func (o answer) item(item Item, rest any) {
+func (o answer) item(item etcd.Item, rest any) {
 	o.text(`{"id":`)
-	o.json(item.ID)
+	o.json(item.Name)
 	o.text(`,"content":"`)
 	if utf8.Valid(item.Content) {
 		o.escape(item.Content)
@@ -192,8 +188,10 @@ func encode(v any) []byte {
 
 // written and shown are the fields of an item besides its content.
 type written struct {
-	Instances int `json:"instances"`
-	Rules
+	Instances  int      `json:"instances"`
+	Requires   []string `json:"requires,omitempty"`
+	MaxPerZone int      `json:"max_per_zone,omitempty"`
+	Weight     int64    `json:"weight,omitempty"`
 }
 
 type shown struct {
@@ -203,12 +201,18 @@ type shown struct {
 	Waiting []Waiting `json:"waiting,omitempty"`
 }
 
+// settingsOf returns the settings of an item. It has no instances if it is not wanted, or if its settings
+// were edited by hand so that they cannot be read.
+func settingsOf(item etcd.Item) written {
+	return written{max(cmp.Or(item.Instances, 1), 0), item.Requires, item.MaxPerZone, item.Weight}
+}
+
 // show writes an item with its workers and, if they are too few, the reasons.
-func (o answer) show(item Item) {
+func (o answer) show(item etcd.Item) {
 	c := o.x.api.Cluster
-	rest := shown{written: written{max(item.Instances, 0), item.Rules}, Workers: append([]string{}, c.Owners(item.ID)...)}
-	if missing := item.Instances - len(rest.Workers); missing > 0 {
-		rest.Waiting = c.Waiting(item.ID, missing)
+	rest := shown{written: settingsOf(item), Workers: append([]string{}, c.Owners(item.Name)...)}
+	if missing := rest.Instances - len(rest.Workers); missing > 0 {
+		rest.Waiting = c.Waiting(item.Name, missing)
 	}
 	o.item(item, rest)
 }

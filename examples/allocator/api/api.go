@@ -3,9 +3,7 @@
 package api
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -14,19 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
-)
 
-// Errors of Tasks that are not failures.
-var (
-	// ErrExists reports that an item of this id exists already.
-	ErrExists = errors.New("item exists already")
-	// ErrNotFound reports that there is no item of this id.
-	ErrNotFound = errors.New("no item of this id")
-	// ErrChanged reports that the item's version does not meet the condition.
-	ErrChanged = errors.New("item has another version")
-	// ErrTooLarge reports that the store accepts no item of this size, though its
-	// content is within MaxContent.
-	ErrTooLarge = errors.New("item too large")
+	"github.com/f8949c05/orchestrator/replica/etcd"
 )
 
 // MaxContent is the maximum size of a content in bytes.
@@ -37,64 +24,13 @@ const MaxContent = 1 << 20
 // which clients remove from URL paths.
 const MaxID = 1024
 
-// Item is a task.
-type Item struct {
-	ID        string
-	Content   []byte
-	Instances int // the number of workers to run the item, at least 1, or -1 if it is not wanted
-	Rules     Rules
-	// Version changes with the content and the settings, including settings that the
-	// API does not expose. It consists of digits, letters and hyphens, and is not
-	// empty. Create ignores it.
-	Version string
-}
-
-// Rules say which workers may run an item, and what it takes; see orchestrator.Task.
-type Rules struct {
-	Requires   []string `json:"requires,omitempty"`
-	MaxPerZone int      `json:"max_per_zone,omitempty"`
-	Weight     int64    `json:"weight,omitempty"`
-}
-
-// Change describes the change that a Put makes to an item.
-type Change struct {
-	Content   []byte       // nil: unchanged
-	Instances int          // 0: unchanged, or 1 if the item is new; -1: the item is not wanted
-	Rules     func(*Rules) // changes some of them; nil: unchanged
-	If        Condition
-}
-
-// Condition reports whether a write may be applied to an item of the given version,
-// or if there is no item, to "". It is evaluated for the version that the write
-// replaces. A nil Condition always holds.
-type Condition func(version string) bool
-
-// Holds reports whether c holds for version.
-func (c Condition) Holds(version string) bool { return c == nil || c(version) }
-
-// Tasks stores the tasks.
-//
-// # Concurrency
-//
-// All methods are called from many goroutines at the same time.
-//
-// # Errors
-//
-// [ErrExists], [ErrNotFound], [ErrChanged] and [ErrTooLarge] have the meaning that
-// they document. Any other error means that the store failed.
-type Tasks interface {
-	// Create adds an item with a new id, and returns it with its version.
-	Create(ctx context.Context, item Item) (Item, error)
-	// Put changes an item, or adds it, and returns the stored item. Fields that the
-	// change does not set stay, even if other calls change the item at the same
-	// time. Put returns ErrNotFound if the item does not exist and the change has no
-	// content. It returns ErrChanged if the condition does not hold.
-	Put(ctx context.Context, id string, c Change) (stored Item, created bool, err error)
-	Get(ctx context.Context, id string) (Item, error)
-	// List returns up to limit ids after the given one, in an order that never changes.
-	List(ctx context.Context, after string, limit int) ([]string, error)
-	// Delete deletes an item. It returns ErrChanged if the condition does not hold.
-	Delete(ctx context.Context, id string, c Condition) error
+// Registry stores the items, as [etcd.Registry] does. Errors that wrap neither etcd.ErrNotFound nor
+// etcd.ErrChanged mean that the store failed. Its methods are called from many goroutines at the same time.
+type Registry interface {
+	Get(ctx context.Context, id string) (etcd.Item, error)
+	List(ctx context.Context, after string, limit int) ([]etcd.Item, error)
+	CompareAndPut(ctx context.Context, items ...etcd.Item) (int, error)
+	CompareAndDelete(ctx context.Context, items ...etcd.Item) (int, error)
 }
 
 // Fleet is the workers, sorted by name, and the leader.
@@ -135,8 +71,8 @@ type Cluster interface {
 
 // Config configures a handler.
 type Config struct {
-	Tasks   Tasks
-	Cluster Cluster
+	Registry Registry
+	Cluster  Cluster
 	// Admin serves /metrics and /dashboard/.
 	Admin http.Handler
 	// Token is the bearer token that clients must send, except for /healthz and
@@ -147,41 +83,25 @@ type Config struct {
 	// accepted as Host without a token, in addition to loopback. They keep out web
 	// pages whose own name resolves to this machine.
 	Hosts []string
-	// Limits limits the time and memory of requests.
-	Limits Limits
 	// Logger receives the details that clients do not get. Nil: nothing is logged.
 	Logger *slog.Logger
 }
 
-// Limits limits how long a client may take, and how much memory all requests may
-// hold together. Zero means the default given for each field.
-type Limits struct {
-	Header time.Duration // to send the header of a request: 5 s
-	Body   time.Duration // to send the whole request: 30 s
-	Answer time.Duration // to read the answer: 60 s
-	// Stall is how long a client may take to send any part of a content, or to read
-	// the next 16 KiB of an answer: 10 s.
-	Stall time.Duration
-	// Memory is the number of bytes that all requests may hold together, one half
-	// for contents from clients, one half for data read from the store: 64 MiB, at
-	// least 32 MiB. The first 32 KiB of a content do not count. While a request waits
-	// for memory, those give way of which the client has sent or read for 100 ms,
-	// longest first. A request that gets no memory within 3 s is answered with 503.
-	Memory int64
-}
+// How long a client may take: to send the header of a request, to send the whole request, to read
+// the answer, and to send any part of a content or to read the next 16 KiB of an answer.
+const (
+	headerTime = 5 * time.Second
+	bodyTime   = 30 * time.Second
+	answerTime = time.Minute
+	stallTime  = 10 * time.Second
+)
 
-func (l Limits) withDefaults() Limits {
-	return Limits{
-		Header: cmp.Or(l.Header, 5*time.Second),
-		Body:   cmp.Or(l.Body, 30*time.Second),
-		Answer: cmp.Or(l.Answer, time.Minute),
-		Stall:  cmp.Or(l.Stall, 10*time.Second),
-		Memory: max(cmp.Or(l.Memory, 64<<20), 32<<20),
-	}
-}
-
-// timeout is that of a request for the store, or for memory.
+// timeout is that of a request for the store, or for memory. Without memory the answer is 503.
 const timeout = 3 * time.Second
+
+// memory is the number of bytes that all requests may hold together for contents from clients, and
+// again for data read from the store.
+const memory = 32 << 20
 
 // api holds the state that the handlers share.
 type api struct {
@@ -195,8 +115,7 @@ func New(c Config) http.Handler {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	c.Limits = c.Limits.withDefaults()
-	a := &api{Config: c, received: newRoom(c.Limits.Memory / 2), read: newRoom(c.Limits.Memory / 2)}
+	a := &api{Config: c, received: newRoom(memory), read: newRoom(memory)}
 	mux := http.NewServeMux()
 	for path, methods := range a.routes() {
 		mux.Handle(path, methods)
@@ -206,12 +125,11 @@ func New(c Config) http.Handler {
 
 // NewServer returns a server of the API that disconnects slow clients.
 func NewServer(c Config) *http.Server {
-	l := c.Limits.withDefaults()
 	return &http.Server{
 		Handler:           New(c),
-		ReadHeaderTimeout: l.Header,
-		ReadTimeout:       l.Body,
-		WriteTimeout:      l.Answer,
+		ReadHeaderTimeout: headerTime,
+		ReadTimeout:       bodyTime,
+		WriteTimeout:      answerTime,
 		IdleTimeout:       30 * time.Second,
 		MaxHeaderBytes:    16 << 10,
 	}

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Reservations of a request in Limits.Memory. gRPC holds a message twice for a short
+// Reservations of a request. gRPC holds a message twice for a short
 // time, encoded and decoded.
 const (
 	itemRoom  = 2 << 20  // to read an item, of which only the content is held afterwards; or for a page
@@ -157,7 +157,7 @@ func (x *exchange) receive() (content []byte, err error) {
 	case size < 0:
 		size = MaxContent + 1 // one more than allowed
 	}
-	b := &body{Reader: x.r.Body, control: http.NewResponseController(x), stall: x.api.Limits.Stall, end: time.Now().Add(x.api.Limits.Body)}
+	b := &body{Reader: x.r.Body, control: http.NewResponseController(x), end: time.Now().Add(bodyTime)}
 	if content, err = b.fill(make([]byte, 0, min(size, freeBytes))); err == nil && size > freeBytes {
 		var h *hold
 		if h, err = x.take(x.api.received, size); err != nil {
@@ -184,7 +184,6 @@ func (x *exchange) receive() (content []byte, err error) {
 type body struct {
 	io.Reader
 	control *http.ResponseController
-	stall   time.Duration
 	end     time.Time
 	late    atomic.Bool // it gives way
 }
@@ -194,7 +193,7 @@ func (b *body) fill(content []byte) ([]byte, error) {
 	for len(content) < cap(content) {
 		// Set the deadline before each read, because the server removes it at the end
 		// of the body.
-		_ = b.control.SetReadDeadline(earlier(time.Now().Add(b.stall), b.end)) // a test recorder has no deadline
+		_ = b.control.SetReadDeadline(time.Now().Add(min(stallTime, time.Until(b.end)))) // a test recorder has no deadline
 		if b.late.Load() {
 			return content, errSlow
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/f8949c05/orchestrator/examples/allocator/api"
+	"github.com/f8949c05/orchestrator/replica/etcd"
 )
 
 // pipes is a listener with connections in memory.
@@ -71,7 +72,7 @@ func serveInBubble(t *testing.T, test func(t *testing.T, p *pipes)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, stage{})
 		for i := range 8 {
-			s.tasks.set(api.Item{ID: fmt.Sprint(i), Content: []byte(strings.Repeat("\x01", api.MaxContent)), Instances: 1})
+			s.tasks.set(newItem(fmt.Sprint(i), strings.Repeat("\x01", api.MaxContent), 1))
 		}
 		p := &pipes{conns: make(chan net.Conn), ended: make(chan struct{}), closed: make(chan struct{}, 100)}
 		server := api.NewServer(s.config)
@@ -138,6 +139,17 @@ func TestSlow_ReadersAreCutOff(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestSlow_HeadsAreCutOff(t *testing.T) {
+	serveInBubble(t, func(t *testing.T, p *pipes) {
+		began := time.Now()
+		conn := p.dial(t, "POST /work HTTP/1.1\r\nHost: localhost\r\n")
+		defer conn.Close()
+		_, err := io.ReadAll(conn)
+		require.NoError(t, err)
+		require.Equal(t, 5*time.Second, time.Since(began))
+	})
 }
 
 func TestSlow_BodiesAreCutOff(t *testing.T) {
@@ -289,7 +301,7 @@ func (p *pipes) stall(head string, part []byte, every time.Duration, stop <-chan
 	}
 }
 
-// silent implements Tasks without ever answering; each call waits for its context.
+// silent implements Registry without ever answering; each call waits for its context.
 type silent struct{}
 
 func never(ctx context.Context) error {
@@ -297,19 +309,19 @@ func never(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-func (silent) Create(ctx context.Context, _ api.Item) (api.Item, error) {
-	return api.Item{}, never(ctx)
+func (silent) Get(ctx context.Context, _ string) (etcd.Item, error) {
+	return etcd.Item{}, never(ctx)
 }
 
-func (silent) Put(ctx context.Context, _ string, _ api.Change) (api.Item, bool, error) {
-	return api.Item{}, false, never(ctx)
+func (silent) List(ctx context.Context, _ string, _ int) ([]etcd.Item, error) {
+	return nil, never(ctx)
 }
 
-func (silent) Get(ctx context.Context, _ string) (api.Item, error) { return api.Item{}, never(ctx) }
+func (silent) CompareAndPut(ctx context.Context, _ ...etcd.Item) (int, error) { return 0, never(ctx) }
 
-func (silent) List(ctx context.Context, _ string, _ int) ([]string, error) { return nil, never(ctx) }
-
-func (silent) Delete(ctx context.Context, _ string, _ api.Condition) error { return never(ctx) }
+func (silent) CompareAndDelete(ctx context.Context, _ ...etcd.Item) (int, error) {
+	return 0, never(ctx)
+}
 
 func TestAway_RequestsFailWithinSeconds(t *testing.T) {
 	for request, timeout := range map[string]time.Duration{
@@ -317,7 +329,7 @@ func TestAway_RequestsFailWithinSeconds(t *testing.T) {
 		"PUT /work/a": 3 * time.Second, "DELETE /work/a": 3 * time.Second, "GET /workers": 0, "GET /readyz": 0,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			handler := api.New(api.Config{Tasks: silent{}, Cluster: fleet{down: true}, Admin: http.NotFoundHandler(), Hosts: []string{"example.com"}})
+			handler := api.New(api.Config{Registry: silent{}, Cluster: fleet{down: true}, Admin: http.NotFoundHandler(), Hosts: []string{"example.com"}})
 			method, target, _ := strings.Cut(request, " ")
 			recorder := httptest.NewRecorder()
 			began := time.Now()

@@ -18,9 +18,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.uber.org/goleak"
 
 	"github.com/f8949c05/orchestrator/examples/allocator/api"
+	"github.com/f8949c05/orchestrator/replica"
+	"github.com/f8949c05/orchestrator/replica/etcd"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,11 +31,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // stage configures a handler.
 type stage struct {
 	token string
-	down  bool // Tasks and Cluster fail
+	down  bool // Registry and Cluster fail
 	most  int  // maximum content of the store; 0: unlimited
-	items []api.Item
-
-	limits api.Limits
+	items []etcd.Item
 }
 
 type standing struct {
@@ -43,16 +44,15 @@ type standing struct {
 
 func newStage(t *testing.T, s stage) *standing {
 	t.Helper()
-	tasks := &memory{down: s.down, most: s.most, items: map[string]api.Item{}}
+	tasks := &memory{down: s.down, most: s.most, items: map[string]etcd.Item{}}
 	for _, item := range s.items {
 		tasks.set(item)
 	}
 	c := api.Config{
-		Tasks:   tasks,
-		Cluster: fleet{down: s.down},
-		Token:   s.token,
-		Hosts:   []string{"example.com"}, // the Host of a request from httptest
-		Limits:  s.limits,
+		Registry: tasks,
+		Cluster:  fleet{down: s.down},
+		Token:    s.token,
+		Hosts:    []string{"example.com"}, // the Host of a request from httptest
 		Admin: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 			_, _ = io.WriteString(w, "up 1\n")
@@ -78,13 +78,18 @@ func (s *standing) ask(t *testing.T, method, target, body string, header ...stri
 
 var errDown = errors.New("down")
 
-// memory implements Tasks.
+// memory implements Registry.
 type memory struct {
 	down   bool
 	most   int
 	mu     sync.Mutex
-	items  map[string]api.Item
-	writes int
+	items  map[string]etcd.Item
+	writes int64
+}
+
+// newItem returns an item that one worker is to run.
+func newItem(id, content string, instances int) etcd.Item {
+	return etcd.Item{Task: replica.Task{Name: id, Instances: instances}, Content: []byte(content)}
 }
 
 func (m *memory) lock() (func(), error) {
@@ -95,98 +100,70 @@ func (m *memory) lock() (func(), error) {
 	return m.mu.Unlock, nil
 }
 
-// set stores an item under a new version.
-func (m *memory) set(item api.Item) api.Item {
+// set stores an item with a new revision.
+func (m *memory) set(item etcd.Item) {
 	m.writes++
-	item.Version = fmt.Sprintf("v%d", m.writes)
-	m.items[item.ID] = item
-	return item
+	item.Revision = m.writes
+	m.items[item.Name] = item
 }
 
-func (m *memory) tooLarge(content []byte) bool { return m.most > 0 && len(content) > m.most }
-
-func (m *memory) Create(_ context.Context, item api.Item) (api.Item, error) {
+func (m *memory) CompareAndPut(_ context.Context, items ...etcd.Item) (int, error) {
 	unlock, err := m.lock()
 	if err != nil {
-		return api.Item{}, err
+		return 0, err
 	}
 	defer unlock()
-	if _, there := m.items[item.ID]; there {
-		return api.Item{}, api.ErrExists
+	switch item := items[0]; {
+	case m.most > 0 && len(item.Content) > m.most:
+		return 0, fmt.Errorf("put %s: %w", item.Name, rpctypes.ErrRequestTooLarge)
+	case m.items[item.Name].Revision != item.Revision:
+		return 0, etcd.ErrChanged
+	default:
+		m.set(item)
+		return 1, nil
 	}
-	if m.tooLarge(item.Content) {
-		return api.Item{}, api.ErrTooLarge
-	}
-	return m.set(item), nil
 }
 
-func (m *memory) Put(_ context.Context, id string, c api.Change) (api.Item, bool, error) {
+func (m *memory) CompareAndDelete(_ context.Context, items ...etcd.Item) (int, error) {
 	unlock, err := m.lock()
 	if err != nil {
-		return api.Item{}, false, err
+		return 0, err
 	}
 	defer unlock()
-	item, there := m.items[id]
-	switch {
-	case !c.If.Holds(item.Version):
-		return api.Item{}, false, api.ErrChanged
-	case !there && c.Content == nil:
-		return api.Item{}, false, api.ErrNotFound
-	case m.tooLarge(c.Content):
-		return api.Item{}, false, fmt.Errorf("put %s: %w", id, api.ErrTooLarge)
-	case c.Content != nil:
-		item.Content = c.Content
+	if m.items[items[0].Name].Revision != items[0].Revision {
+		return 0, etcd.ErrChanged
 	}
-	item.ID, item.Instances = id, cmp.Or(c.Instances, item.Instances, 1)
-	if c.Rules != nil {
-		c.Rules(&item.Rules)
-	}
-	return m.set(item), !there, nil
+	delete(m.items, items[0].Name)
+	return 1, nil
 }
 
-func (m *memory) Get(_ context.Context, id string) (api.Item, error) {
+func (m *memory) Get(_ context.Context, id string) (etcd.Item, error) {
 	unlock, err := m.lock()
 	if err != nil {
-		return api.Item{}, err
+		return etcd.Item{}, err
 	}
 	defer unlock()
 	item, there := m.items[id]
 	if !there {
-		return api.Item{}, api.ErrNotFound
+		return etcd.Item{}, fmt.Errorf("get %s: %w", id, etcd.ErrNotFound)
 	}
 	return item, nil
 }
 
-func (m *memory) List(_ context.Context, after string, limit int) ([]string, error) {
+func (m *memory) List(_ context.Context, after string, limit int) ([]etcd.Item, error) {
 	unlock, err := m.lock()
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	var found []string
-	for id := range m.items {
+	var found []etcd.Item
+	for id, item := range m.items {
 		if id > after {
-			found = append(found, id)
+			found = append(found, etcd.Item{Task: item.Task, Revision: item.Revision})
 		}
 	}
-	slices.Sort(found)
+	slices.SortFunc(found, func(a, b etcd.Item) int { return cmp.Compare(a.Name, b.Name) })
 	return found[:min(limit, len(found))], nil
-}
-
-func (m *memory) Delete(_ context.Context, id string, c api.Condition) error {
-	unlock, err := m.lock()
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if !c.Holds(m.items[id].Version) {
-		return api.ErrChanged
-	}
-	if _, there := m.items[id]; !there {
-		return api.ErrNotFound
-	}
-	delete(m.items, id)
-	return nil
 }
 
 // fleet implements Cluster: worker a runs each task whose id begins with a, worker b
@@ -260,9 +237,7 @@ var stories = []struct {
 	stage stage
 	calls []call
 }{
-	{"no failures", stage{items: []api.Item{
-		{ID: "a1", Content: []byte("text"), Instances: 1}, {ID: "b/ü", Content: []byte{0xff, 0}, Instances: 2},
-	}}, []call{
+	{"no failures", stage{items: []etcd.Item{newItem("a1", "text", 1), newItem("b/ü", "\xff\x00", 2)}}, []call{
 		{method: "GET", target: "/work", status: 200},
 		{method: "GET", target: "/work?after=a1", status: 200},
 		{method: "GET", target: "/work/a1", status: 200},

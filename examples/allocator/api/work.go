@@ -4,15 +4,21 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/replica"
+	"github.com/f8949c05/orchestrator/replica/etcd"
 )
 
 // A page ends at the first of these limits.
@@ -27,9 +33,9 @@ const maxInstances = 1000
 // store fails after the page has begun, the page ends there.
 func (a *api) listWork(x *exchange) error {
 	after := x.r.URL.Query().Get("after")
-	var ids []string
+	var page []etcd.Item // without contents
 	err := x.within(itemRoom, func(ctx context.Context) (_ int, err error) {
-		ids, err = a.Tasks.List(ctx, after, pageItems)
+		page, err = a.Registry.List(ctx, after, pageItems)
 		return 0, err
 	})
 	if err != nil {
@@ -37,23 +43,23 @@ func (a *api) listWork(x *exchange) error {
 	}
 	out := x.begin(http.StatusOK, "application/json")
 	out.text(`{"work":[`)
-	last, size, comma := len(ids) < pageItems, 0, ""
-	for i, id := range ids {
-		item, err := a.find(x, id)
-		if errors.Is(err, ErrNotFound) { // it was deleted meanwhile
+	last, size, comma := len(page) < pageItems, 0, ""
+	for i := range page {
+		item, err := a.get(x, page[i].Name)
+		if errors.Is(err, etcd.ErrNotFound) { // it was deleted meanwhile
 			continue
 		}
 		if err == nil {
 			out.text(comma)
 			out.show(item)
-			after, size, comma = id, size+len(item.Content), ","
+			after, size, comma = item.Name, size+len(item.Content), ","
 			err = out.Flush()
 			x.release()
 		}
 		if err != nil {
 			a.Logger.Debug("page ended early", "after", after, "err", err)
 		}
-		if err != nil || size >= pageBytes && i < len(ids)-1 {
+		if err != nil || size >= pageBytes && i < len(page)-1 {
 			last = false
 			break
 		}
@@ -67,40 +73,38 @@ func (a *api) listWork(x *exchange) error {
 	return out.end()
 }
 
-// find reads an item, of which the request holds the content.
-func (a *api) find(x *exchange, id string) (item Item, err error) {
+// get reads an item, of which the request holds the content.
+func (a *api) get(x *exchange, id string) (item etcd.Item, err error) {
 	err = x.within(itemRoom, func(ctx context.Context) (_ int, err error) {
-		item, err = a.Tasks.Get(ctx, id)
+		item, err = a.Registry.Get(ctx, id)
 		return len(item.Content), err
 	})
 	return item, err
 }
 
 func (a *api) getWork(x *exchange) error {
-	item, err := a.find(x, x.r.PathValue("id"))
+	item, err := a.get(x, x.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	x.Header().Set("ETag", etag(item.Version))
+	x.Header().Set("ETag", etag(item))
 	out := x.begin(http.StatusOK, "application/json")
 	out.show(item)
 	return out.end()
 }
 
 func (a *api) postWork(x *exchange) error {
-	change, err := settings(x.r)
+	set, err := settings(x.r.URL.Query())
 	if err != nil {
 		return err
 	}
-	item := Item{ID: strings.ToLower(rand.Text()), Instances: cmp.Or(change.Instances, 1)}
+	item := etcd.Item{Task: replica.Task{Name: strings.ToLower(rand.Text())}}
 	if item.Content, err = x.receive(); err != nil {
 		return err
 	}
-	if change.Rules != nil {
-		change.Rules(&item.Rules)
-	}
+	set(&item.Task)
 	err = x.within(storeRoom, func(ctx context.Context) (_ int, err error) {
-		item, err = a.Tasks.Create(ctx, item)
+		_, err = a.Registry.CompareAndPut(ctx, item)
 		return 0, err
 	})
 	if err != nil {
@@ -109,37 +113,59 @@ func (a *api) postWork(x *exchange) error {
 	return x.stored(item, true)
 }
 
+// putWork writes again if another write comes between its read and its write, so it changes only
+// what the client names. It keeps the settings that the API does not expose.
 func (a *api) putWork(x *exchange) error {
 	id := x.r.PathValue("id")
 	if len(id) > MaxID || !utf8.ValidString(id) || id == "." || id == ".." {
 		return refuse(http.StatusBadRequest, "an id must be UTF-8 of at most %d bytes, and not . or .., which clients remove from URL paths", MaxID)
 	}
-	change, err := settings(x.r)
+	set, err := settings(x.r.URL.Query())
 	if err != nil {
 		return err
 	}
-	if change.Content, err = x.receive(); err != nil {
+	content, err := x.receive()
+	if err != nil {
 		return err
 	}
-	change.If = condition(x.r.Header)
-	if change.Content == nil && change.Instances == 0 && change.Rules == nil {
+	if content == nil && x.r.URL.RawQuery == "" {
 		return refuse(http.StatusBadRequest, "nothing to change: content or a setting such as ?instances=3 is required")
 	}
-	var item Item
-	var created bool
+	var item etcd.Item
+	var missing bool
 	err = x.within(storeRoom, func(ctx context.Context) (_ int, err error) {
-		item, created, err = a.Tasks.Put(ctx, id, change)
+		for again := true; again; again = errors.Is(err, etcd.ErrChanged) {
+			item, err = a.find(ctx, x, id)
+			if missing = errors.Is(err, etcd.ErrNotFound); err != nil && (!missing || content == nil) {
+				return 0, err
+			}
+			if item.Instances < -1 { // the settings were edited by hand, and cannot be read
+				item.Task = replica.Task{}
+			}
+			item.Name = id
+			if content != nil {
+				item.Content = content
+			}
+			set(&item.Task)
+			_, err = a.Registry.CompareAndPut(ctx, item)
+		}
 		return len(item.Content), err
 	})
 	if err != nil {
 		return err
 	}
-	return x.stored(item, created)
+	return x.stored(item, missing)
 }
 
 func (a *api) deleteWork(x *exchange) error {
-	err := x.within(itemRoom, func(ctx context.Context) (int, error) {
-		return 0, a.Tasks.Delete(ctx, x.r.PathValue("id"), condition(x.r.Header))
+	var item etcd.Item
+	err := x.within(itemRoom, func(ctx context.Context) (_ int, err error) {
+		for again := true; again; again = errors.Is(err, etcd.ErrChanged) {
+			if item, err = a.find(ctx, x, x.r.PathValue("id")); err == nil {
+				_, err = a.Registry.CompareAndDelete(ctx, item)
+			}
+		}
+		return 0, err
 	})
 	if err == nil {
 		x.WriteHeader(http.StatusNoContent)
@@ -147,101 +173,94 @@ func (a *api) deleteWork(x *exchange) error {
 	return err
 }
 
+// find reads the item that a request changes. It is an error if it does not meet If-Match and
+// If-None-Match, and one that wraps etcd.ErrNotFound if it does not exist.
+func (a *api) find(ctx context.Context, x *exchange, id string) (etcd.Item, error) {
+	item, err := a.Registry.Get(ctx, id)
+	missing := errors.Is(err, etcd.ErrNotFound)
+	if err != nil && !missing {
+		return item, err
+	}
+	match, none, tag := x.r.Header.Values("If-Match"), x.r.Header.Values("If-None-Match"), ""
+	if !missing && len(match)+len(none) > 0 {
+		tag = etag(item)
+	}
+	if len(match) > 0 && !lists(match, tag) || lists(none, tag) {
+		return item, refuse(http.StatusPreconditionFailed, "the item does not match If-Match or If-None-Match")
+	}
+	return item, err
+}
+
+// lists reports whether an item with the entity tag exists and one of the tags is its own or a star, which
+// matches every item.
+func lists(values []string, tag string) bool {
+	return tag != "" && slices.ContainsFunc(strings.Split(strings.Join(values, ","), ","), func(value string) bool {
+		value = strings.TrimSpace(value)
+		return value == "*" || value == tag
+	})
+}
+
+// etag returns a hash of the content and the settings, as an entity tag.
+func etag(item etcd.Item) string {
+	item.Name, item.Input = "", 0
+	settings, _ := json.Marshal(item.Task) // it has only texts and numbers
+	h := sha256.New()
+	_, _ = h.Write(append(settings, '\n'))
+	_, _ = h.Write(item.Content)
+	return fmt.Sprintf("%q", hex.EncodeToString(h.Sum(nil)[:16]))
+}
+
 // stored answers a write.
-func (x *exchange) stored(item Item, created bool) error {
+func (x *exchange) stored(item etcd.Item, created bool) error {
 	status := http.StatusOK
 	if created {
 		status = http.StatusCreated
-		x.Header().Set("Location", "/work/"+url.PathEscape(item.ID))
+		x.Header().Set("Location", "/work/"+url.PathEscape(item.Name))
 	}
-	x.Header().Set("ETag", etag(item.Version))
+	x.Header().Set("ETag", etag(item))
 	out := x.begin(status, "application/json")
-	out.item(item, written{max(item.Instances, 0), item.Rules})
+	out.item(item, settingsOf(item))
 	return out.end()
 }
 
-// settings returns the change of the settings that the client names.
-func settings(r *http.Request) (c Change, err error) {
-	query := r.URL.Query()
-	if text := query.Get("instances"); query.Has("instances") {
-		c.Instances, err = strconv.Atoi(text)
-		if err != nil || c.Instances < 0 || c.Instances > maxInstances {
-			return c, refuse(http.StatusBadRequest, "instances=%q: must be a number from 0 to %d", text, maxInstances)
-		}
-		c.Instances = cmp.Or(c.Instances, -1)
-	}
-	if c.Rules, err = rulesOf(query); err != nil {
-		return c, refuse(http.StatusBadRequest, "%s", strings.TrimPrefix(err.Error(), orchestrator.ErrInvalid.Error()+": "))
-	}
-	return c, nil
-}
-
-// rulesOf returns a function that changes the rules that a query names; nil if it names none.
-func rulesOf(query url.Values) (func(*Rules), error) {
-	var given Rules
-	var err error
+// settings returns a function that changes the settings that a query names.
+func settings(query url.Values) (set func(*replica.Task), err error) {
 	number := func(name string) (n int64) {
 		if text := query.Get(name); text != "" && err == nil {
 			if n, err = strconv.ParseInt(text, 10, 64); err != nil {
-				err = fmt.Errorf("%s=%q: must be a number", name, text)
+				err = refuse(http.StatusBadRequest, "%s=%q: must be a number", name, text)
 			}
 		}
 		return n
 	}
+	given := orchestrator.TaskSettings{
+		Instances: int(number("instances")), MaxPerZone: int(number("max_per_zone")), Weight: number("weight"),
+	}
 	if labels := query.Get("requires"); labels != "" {
 		given.Requires = strings.Split(labels, ",")
 	}
-	given.MaxPerZone, given.Weight = int(number("max_per_zone")), number("weight")
-	if err != nil {
+	switch invalid := given.Check(); {
+	case err != nil:
 		return nil, err
+	case query.Has("instances") && (query.Get("instances") == "" || given.Instances < 0 || given.Instances > maxInstances):
+		return nil, refuse(http.StatusBadRequest, "instances=%q: must be a number from 0 to %d", query.Get("instances"), maxInstances)
+	case invalid != nil:
+		return nil, refuse(http.StatusBadRequest, "%s", strings.TrimPrefix(invalid.Error(), orchestrator.ErrInvalid.Error()+": "))
 	}
-	s := orchestrator.TaskSettings{Requires: given.Requires, MaxPerZone: given.MaxPerZone, Weight: given.Weight}
-	if err := s.Check(); err != nil {
-		return nil, err
-	}
-	if !query.Has("requires") && !query.Has("max_per_zone") && !query.Has("weight") {
-		return nil, nil
-	}
-	return func(r *Rules) {
+	return func(t *replica.Task) {
+		if query.Has("instances") {
+			t.Instances = cmp.Or(given.Instances, -1)
+		}
 		if query.Has("requires") {
-			r.Requires = given.Requires
+			t.Requires = given.Requires
 		}
 		if query.Has("max_per_zone") {
-			r.MaxPerZone = given.MaxPerZone
+			t.MaxPerZone = given.MaxPerZone
 		}
 		if query.Has("weight") {
-			r.Weight = given.Weight
+			t.Weight = given.Weight
 		}
 	}, nil
-}
-
-// etag returns the entity tag of a version.
-func etag(version string) string { return `"` + version + `"` }
-
-// condition returns the condition of If-Match and If-None-Match, or nil without
-// them.
-func condition(h http.Header) Condition {
-	match, none := h.Values("If-Match"), h.Values("If-None-Match")
-	if len(match) == 0 && len(none) == 0 {
-		return nil
-	}
-	return func(version string) bool {
-		return (len(match) == 0 || lists(match, version)) && !lists(none, version)
-	}
-}
-
-// lists reports whether an item of the version exists and one of the entity tags is
-// its own or a star, which matches every item.
-func lists(values []string, version string) bool {
-	for _, value := range values {
-		for tag := range strings.SplitSeq(value, ",") {
-			tag = strings.TrimSpace(tag)
-			if version != "" && (tag == "*" || tag == etag(version)) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func (a *api) listWorkers(x *exchange) error {
