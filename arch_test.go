@@ -89,7 +89,7 @@ var mayImport = map[string]string{
 
 	// Programs.
 	"cmd/orchctl":             "std . dashboard dashboard/api history internal/backoff",
-	"examples/allocator":      "std . worker replica replica/admin replica/etcd replica/etcd/embed dashboard examples/allocator/api go.etcd.io/etcd go.uber.org/zap golang.org/x/net",
+	"examples/allocator":      "std . worker replica replica/admin replica/etcd replica/etcd/embed dashboard examples/allocator/api go.etcd.io/etcd go.uber.org/zap golang.org/x/net google.golang.org/grpc",
 	"examples/allocator/api":  "std . replica replica/etcd go.etcd.io/etcd golang.org/x/sync",
 	"examples/dashboard":      "std . communicator/memory dashboard examples/internal/stage",
 	"examples/dryrun":         "std . communicator",

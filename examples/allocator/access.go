@@ -16,6 +16,8 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 )
 
 // passwordEnv is the environment variable with the password for etcd. A flag would
@@ -40,11 +42,14 @@ func (a *access) flags(f *flag.FlagSet) {
 }
 
 // config returns the configuration of etcd's client. The client notices within seconds that a
-// connection is cut. It does not log, because the callers get its errors.
+// connection is cut, and that etcd is back. It does not log, because the callers get its errors.
 func (a access) config(endpoints []string) (clientv3.Config, error) {
+	again := backoff.DefaultConfig
+	again.MaxDelay = time.Second // by default two minutes
 	c := clientv3.Config{
 		Endpoints: endpoints, DialTimeout: 5 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
-		Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{Backoff: again, MinConnectTimeout: time.Second})},
+		Logger:      zap.NewNop(),
 	}
 	var err error
 	if c.TLS, err = a.tls(); err != nil {

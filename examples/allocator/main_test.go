@@ -77,6 +77,8 @@ func TestWalk(t *testing.T) {
 }
 
 func walk(t *testing.T, f *fleet) {
+	const lease = 4 * time.Second // so that leases hold on a busy machine
+	f.args = append(f.args, "-lease", lease.String())
 	a, b := f.start("a"), f.start("b")
 	a.until(func() bool { return a.count("msg=leads")+b.count("msg=leads") > 0 }, func() string { return "no leader" })
 	l, stop := newLedger(), make(chan struct{})
@@ -257,6 +259,7 @@ func TestBadInput_ValuesEditedByHand(t *testing.T) {
 func TestBadInput_AnOrderAboveEtcdsLimit(t *testing.T) {
 	t.Parallel() // it mostly waits
 	f := newFleet(t, false)
+	f.args = append(f.args, "-lease", "10s")
 	a := f.start("a")
 	const items = 300
 	long := strings.Repeat("%01", api.MaxID-3)
