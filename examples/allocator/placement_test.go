@@ -34,10 +34,10 @@ func TestP10_ItemsRunWhereTheyMay(t *testing.T) {
 	require.Equal(t, http.StatusCreated, a.ask("PUT", "/work/x?requires=gpu", "x", nil))
 	require.Equal(t, http.StatusCreated, a.ask("PUT", "/work/y?requires=!gpu", "y", nil))
 	require.Equal(t, http.StatusCreated, b.ask("PUT", "/work/z?requires=gpu,disk=ssd", "z", nil))
-	require.Equal(t, http.StatusCreated, b.ask("PUT", "/work/full?requires=gpu", "full", nil))
 	shows("x", []string{"b"})
 	shows("y", []string{"a"})
 	shows("z", []string{"b"})
+	require.Equal(t, http.StatusCreated, b.ask("PUT", "/work/full?requires=gpu", "full", nil))
 	shows("full", []string{}, api.Waiting{Instances: 1, Reason: "no place", Detail: `of 2 open workers 1 lacks "gpu", 1 has no room`})
 
 	require.Equal(t, http.StatusOK, a.ask("PUT", "/work/x?requires=", "", nil))
