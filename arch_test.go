@@ -103,8 +103,7 @@ var mayImport = map[string]string{
 	"examples/tenants":        "std log replica replica/postgres github.com/jackc/pgx",
 	"examples/ticker":         "std . communicator/memory",
 	"examples/bench": "std . rebalance recruit worker history dashboard communicator/memory communicator/grpc/manager communicator/grpc/orchestratorv1 " +
-		"etcd etcd/embed internal/netfault examples/bench/replicas github.com/IBM/sarama github.com/dgryski/go-jump github.com/twmb/franz-go " +
-		"go.etcd.io/etcd go.uber.org/zap google.golang.org/grpc",
+		"internal/netfault examples/bench/replicas github.com/IBM/sarama github.com/dgryski/go-jump github.com/twmb/franz-go google.golang.org/grpc",
 	"examples/bench/replicas": "std",
 
 	// For tests.

@@ -261,7 +261,7 @@ func (p *grpcDriver) settled(after int) error {
 	if err != nil {
 		return fmt.Errorf("%d tasks: %w", p.tasks, err)
 	}
-	_, err = p.taskLog.wait(ctx, min(p.tasks, p.members*slots), 0)
+	_, err = p.taskLog.wait(ctx, min(p.tasks, p.members*slots))
 	return err
 }
 

@@ -20,7 +20,6 @@ type taskLog struct {
 	running map[string]string // the worker of each task
 	loads   map[string]int    // by worker
 	last    time.Time         // when the last task started
-	updated int               // number of contents that have reached a running task
 	changed chan struct{}     // closed and replaced at every change
 }
 
@@ -79,13 +78,6 @@ func (l *taskLog) forget(task, worker string) {
 	}
 }
 
-func (l *taskLog) update() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.updated++
-	l.note()
-}
-
 // until waits until reached returns true, and returns the time of the latest start.
 // It calls reached with mu held.
 func (l *taskLog) until(ctx context.Context, what string, reached func() bool) (time.Time, error) {
@@ -104,11 +96,9 @@ func (l *taskLog) until(ctx context.Context, what string, reached func() bool) (
 	}
 }
 
-// wait waits until that many tasks run and that many contents have reached a running
-// task. It returns the time of the latest start.
-func (l *taskLog) wait(ctx context.Context, tasks, updates int) (time.Time, error) {
-	return l.until(ctx, fmt.Sprintf("wait for %d tasks and %d updates", tasks, updates),
-		func() bool { return len(l.running) == tasks && l.updated >= updates })
+// wait waits until that many tasks run, and returns the time of the latest start.
+func (l *taskLog) wait(ctx context.Context, tasks int) (time.Time, error) {
+	return l.until(ctx, fmt.Sprintf("wait for %d tasks", tasks), func() bool { return len(l.running) == tasks })
 }
 
 // waitFor waits until a worker runs that many tasks, as wait does.

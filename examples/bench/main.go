@@ -5,7 +5,8 @@
 //
 //	go run -tags peers ./examples/bench   measure everything and print it, in two hours
 //	  -write           and store it: examples/bench/results.json and BENCHMARKS.md
-//	  -only etcd,grpc  only some parts; -write replaces them and keeps the others
+//	  -only grpc,terms only some parts; -write replaces them and keeps the others
+//	  -short           of replicas only reaction, load and growth, in few rounds: 20 minutes
 //	  -quick           small fleets and few rounds, to check that it works
 //	  -stored          measure nothing, print what is stored; -write renders the page
 //
@@ -32,6 +33,7 @@ func main() {
 	var f flags
 	flag.BoolVar(&f.write, "write", false, "store the results in "+resultsFile+" and render "+pageFile)
 	flag.BoolVar(&f.quick, "quick", false, "small fleets and few rounds: checks that it works, and shows nothing about speed")
+	flag.BoolVar(&f.short, "short", false, "measure of replicas only reaction, the load of up to 100, and growth, in few rounds")
 	flag.BoolVar(&f.stored, "stored", false, "measure nothing, use the stored results")
 	flag.StringVar(&f.only, "only", "", "measure only these `parts`: some of "+strings.Join(names(), ","))
 	flag.Parse()
@@ -44,8 +46,8 @@ func main() {
 }
 
 type flags struct {
-	write, quick, stored bool
-	only                 string
+	write, short, quick, stored bool
+	only                        string
 }
 
 func run(ctx context.Context, f flags) error {
@@ -70,6 +72,7 @@ func run(ctx context.Context, f flags) error {
 		cfg = short()
 		fmt.Println("A quick run: small fleets, few rounds. It shows that the command works; its figures mean nothing.")
 	}
+	cfg.short = f.short
 	only := names()
 	if f.only != "" {
 		only = strings.Split(f.only, ",")
@@ -102,7 +105,6 @@ type measurement struct {
 func measurements() []measurement {
 	return []measurement{
 		{"network", as(measureNetwork)},
-		{"etcd", as(measureEtcd)},
 		{"grpc", as(measureGRPC)},
 		{"reaction", as(measureReactions)},
 		{"replicas", as(measureReplicas)},
@@ -153,6 +155,7 @@ func measure(ctx context.Context, cfg config, only []string) (results, error) {
 
 // config selects what is measured, and how often.
 type config struct {
+	short   bool   // see the flag
 	quick   bool   // few calls of Enlist
 	plans   []size // for the comparison of planners, in order
 	copies  []int  // numbers of copies of each task, besides 1
@@ -166,7 +169,6 @@ type config struct {
 	slowRounds    int // of the comparison of planners for big fleets
 	termRounds    int
 	largestRounds int
-	etcd          etcdConfig
 	grpc          grpcConfig
 	reaction      reactionConfig
 	dashboard     dashboardConfig
@@ -192,7 +194,6 @@ func full() config {
 		termRounds:    11,
 		largestRounds: 5,
 
-		etcd: etcdConfig{size: medium, lease: 10 * time.Second, colds: 3, steady: 21, contents: 100, events: 3},
 		grpc: grpcConfig{
 			size: small, others: []int{10_000, 1_000_000}, lease: 10 * time.Second, interval: time.Second,
 			colds: 2, rounds: 15, fewer: 5, lost: 2, timeout: 2 * time.Minute,
@@ -201,7 +202,6 @@ func full() config {
 			over: []transport{
 				{memoryTransport, small, 100, 0, 0, startMemorySystem},
 				{grpcTransport, medium, 100, 10 * time.Second, time.Second, startGRPCSystem},
-				{etcdTransport, medium, 100, 10 * time.Second, 2 * time.Second, startEtcdSystem},
 			},
 			rounds: 100, interval: time.Second, timeout: 2 * time.Minute,
 		},
@@ -221,7 +221,6 @@ func short() config {
 	cfg.largest = size{20_000, 200, 1}
 	cfg.old, cfg.sarama = size{2_000, 20, 1}, cfg.small
 	cfg.rounds, cfg.slowRounds, cfg.termRounds, cfg.largestRounds = 3, 3, 3, 3
-	cfg.etcd = etcdConfig{size: size{200, 4, 1}, lease: 2 * time.Second, colds: 1, steady: 3, contents: 10, events: 1}
 	cfg.grpc = grpcConfig{
 		size: size{200, 4, 1}, others: []int{20, 400}, lease: 2 * time.Second, interval: 100 * time.Millisecond,
 		colds: 1, rounds: 3, fewer: 3, lost: 1, timeout: time.Minute,

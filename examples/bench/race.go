@@ -238,3 +238,21 @@ func fanOut(calls int) error {
 	group.Wait()
 	return nil
 }
+
+// eachOf returns a figure of each column.
+func eachOf[C any](columns []C, figure func(C) number) []number {
+	figures := make([]number, len(columns))
+	for i, c := range columns {
+		figures[i] = figure(c)
+	}
+	return figures
+}
+
+// medianOf returns the median of a figure over several events.
+func medianOf[E any, N int | time.Duration](of []E, figure func(E) N) N {
+	figures := make([]N, len(of))
+	for i, e := range of {
+		figures[i] = figure(e)
+	}
+	return middle(figures)
+}

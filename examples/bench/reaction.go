@@ -27,7 +27,6 @@ const (
 	goalPercentile  = 99
 	memoryTransport = "memory"
 	grpcTransport   = "gRPC"
-	etcdTransport   = "etcd"
 )
 
 // reactionConfig selects what is measured, and how often.
@@ -43,7 +42,7 @@ type transport struct {
 	name string
 	size
 	restarts   int           // rounds
-	lease      time.Duration // of the members that stay; of the leader on etcd
+	lease      time.Duration // of the members that stay
 	shortLease time.Duration // of the worker that joins and is killed
 	start      func(context.Context, transport, time.Duration) (system, error)
 }
@@ -177,7 +176,7 @@ func (o *observer) whole(n int) error {
 func (o *observer) allRun() (time.Time, error) {
 	ctx, cancel := o.within()
 	defer cancel()
-	return o.taskLog.wait(ctx, o.tasks, 0)
+	return o.taskLog.wait(ctx, o.tasks)
 }
 
 // reacted records a reaction that lasted from since to ran. The term that began it

@@ -14,8 +14,11 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/communicator/memory"
-	"github.com/f8949c05/orchestrator/etcd"
 )
+
+var errMeasured = errors.New("the measurement has ended")
+
+func taskName(t int) string { return fmt.Sprintf("task-%08d", t) }
 
 // memorySystem is a cluster on communicator/memory, and its leader.
 type memorySystem struct {
@@ -164,7 +167,7 @@ func (s *grpcSystem) join(worker string) (time.Time, error) {
 
 // kill returns the end of the lease as the manager knows it.
 func (s *grpcSystem) kill(worker string) (time.Time, error) {
-	if _, err := s.process.kill(); err != nil {
+	if err := s.process.kill(); err != nil {
 		return time.Time{}, err
 	}
 	for _, m := range s.manager.Members() {
@@ -183,80 +186,3 @@ func (s *grpcSystem) stopLeader() {
 func (s *grpcSystem) startLeader() error { return s.manage() }
 
 func (s *grpcSystem) close() error { return errors.Join(s.process.close(), s.grpcFleet.close()) }
-
-// etcdSystem is an etcd, a leader, and its members, except the worker process.
-type etcdSystem struct {
-	*etcdCluster
-	process  workerProcess
-	interval time.Duration
-	leader   *leadership
-	registry *etcd.Registry
-}
-
-func startEtcdSystem(ctx context.Context, t transport, interval time.Duration) (_ system, err error) {
-	st, err := startEtcdCluster(ctx, t.lease)
-	if err != nil {
-		return nil, err
-	}
-	s := &etcdSystem{etcdCluster: st, process: workerProcess{lease: t.shortLease, taskLog: &st.taskLog, fail: st.cancel}, interval: interval}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.close())
-		}
-	}()
-	client, err := st.connect(users)
-	if err != nil {
-		return nil, err
-	}
-	if s.registry, err = etcd.NewRegistry(client); err != nil {
-		return nil, err
-	}
-	if err := st.write(t.instances, make([]byte, etcdContent)); err != nil {
-		return nil, fmt.Errorf("fill the registry: %w", err)
-	}
-	for range t.workers - 1 {
-		if err := st.startMember(); err != nil {
-			return nil, err
-		}
-	}
-	return s, s.startLeader()
-}
-
-func (s *etcdSystem) observed() (context.Context, *taskLog, *termLog) {
-	return s.ctx, &s.taskLog, &s.terms
-}
-
-func (s *etcdSystem) add(task string) error {
-	_, err := s.registry.Create(s.ctx, etcd.Item{Name: task, Content: make([]byte, etcdContent)})
-	return err
-}
-
-func (s *etcdSystem) remove(tasks []string) error {
-	for _, task := range tasks {
-		if err := s.registry.Delete(s.ctx, task); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *etcdSystem) join(worker string) (time.Time, error) {
-	return s.process.join(s.ctx, workerSpec{Name: worker, Etcd: []string{s.server.Endpoint()}})
-}
-
-// kill computes the end of the lease from the last answer to a renewal.
-func (s *etcdSystem) kill(string) (time.Time, error) {
-	renewed, err := s.process.kill()
-	return renewed.Add(s.process.lease), err
-}
-
-func (s *etcdSystem) stopLeader() { s.leader.resign() }
-
-func (s *etcdSystem) startLeader() (err error) {
-	s.leader, err = s.lead(func(ctx context.Context, o *orchestrator.Orchestrator[etcd.WorkerID, string]) error {
-		return o.Run(ctx, s.interval)
-	})
-	return err
-}
-
-func (s *etcdSystem) close() error { return errors.Join(s.process.close(), s.etcdCluster.close()) }

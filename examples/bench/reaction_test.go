@@ -94,6 +94,15 @@ func TestLedger_Until(t *testing.T) {
 	require.Empty(t, l.loads)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = l.wait(ctx, 1, 0)
+	_, err = l.wait(ctx, 1)
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestTaskLog_TwiceIsAnError(t *testing.T) {
+	var l taskLog
+	l.init()
+	require.NoError(t, l.start("a", "x"))
+	require.ErrorContains(t, l.start("a", "y"), "a runs on x and on y")
+	l.stop("a", "x")
+	require.NoError(t, l.start("a", "y"))
 }

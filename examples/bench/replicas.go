@@ -2,7 +2,7 @@
 
 package main
 
-// Equal replicas on a real PostgreSQL. Package examples/bench/replicas measures them in a test.
+// Equal replicas on real stores. Package examples/bench/replicas measures them in a test.
 
 import (
 	"context"
@@ -21,14 +21,14 @@ var errMissing = errors.New("not measured")
 
 // replicaResults is what the test writes.
 type replicaResults struct {
-	Version string // of PostgreSQL
-	Tables  []table
-	Goals   []goal
+	Versions []string // of the stores
+	Tables   []table
+	Goals    []goal
 }
 
 // measureReplicas runs the test and reads what it wrote.
 func measureReplicas(ctx context.Context, cfg config) (r replicaResults, err error) {
-	cfg.log("replicas on PostgreSQL: reaction, load, outages and rebalance")
+	cfg.log("replicas on PostgreSQL and etcd")
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
 		return r, err
@@ -36,7 +36,7 @@ func measureReplicas(ctx context.Context, cfg config) (r replicaResults, err err
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	path := filepath.Join(dir, "results.json")
 	cmd := exec.CommandContext(ctx, "go", "test", "-tags=peers", "-count=1", "-v", "-timeout=0", "github.com/f8949c05/orchestrator/examples/bench/replicas",
-		"-replicas.out="+path, fmt.Sprintf("-replicas.quick=%t", cfg.quick))
+		"-replicas.out="+path, fmt.Sprintf("-replicas.quick=%t", cfg.quick), fmt.Sprintf("-replicas.short=%t", cfg.short))
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
@@ -55,10 +55,6 @@ func measureReplicas(ctx context.Context, cfg config) (r replicaResults, err err
 	return r, err
 }
 
-func (r replicaResults) versions() []string {
-	version, _, _ := strings.Cut(r.Version, " ") // of the distribution
-	return []string{"PostgreSQL " + version}
-}
-
-func (r replicaResults) goals() []goal   { return r.Goals }
-func (r replicaResults) tables() []table { return r.Tables }
+func (r replicaResults) versions() []string { return r.Versions }
+func (r replicaResults) goals() []goal      { return r.Goals }
+func (r replicaResults) tables() []table    { return r.Tables }

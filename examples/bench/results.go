@@ -446,13 +446,10 @@ func machine() string {
 }
 
 // others are the modules that this library is compared with or runs on.
-var others = []string{"github.com/twmb/franz-go", "github.com/IBM/sarama", "github.com/dgryski/go-jump", etcdServer, grpcModule}
+var others = []string{"github.com/twmb/franz-go", "github.com/IBM/sarama", "github.com/dgryski/go-jump", grpcModule}
 
 // grpcModule is the module of gRPC.
 const grpcModule = "google.golang.org/grpc"
-
-// etcdServer is the module of the embedded server.
-const etcdServer = "go.etcd.io/etcd/server/v3"
 
 // versions returns the versions of Go and of the other modules.
 func versions() []string {

@@ -2,20 +2,13 @@
 
 package main
 
-// Traffic, counted in both directions: of connections over gRPC at their listeners, and of
-// etcd clients at gRPC, by transactions, operations and bytes.
+// Traffic of connections over gRPC, counted in both directions at their listeners.
 
 import (
-	"bytes"
-	"context"
 	"encoding/binary"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
-
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/grpc/stats"
 )
 
 // bytesSent is the traffic of a period, both directions together.
@@ -139,120 +132,4 @@ func (f *framing) frame() {
 	if flags&endStream != 0 {
 		delete(f.open, stream)
 	}
-}
-
-// side is a group of clients that are counted together.
-type side int
-
-const (
-	leaders side = iota
-	workers
-	users // they write the tasks
-	sides
-)
-
-// traffic is the traffic of a period. Messages of leases are not counted, because
-// keepalives do not depend on events.
-type traffic struct {
-	begun   int        // transactions that begin a term
-	txns    [sides]int // other transactions, by side
-	reads   [sides]int // reads outside transactions
-	watches [sides]int // watches begun
-	largest int        // operations of the largest transaction
-	read    [sides]int // bytes of messages received, without HTTP/2 frames
-	written [sides]int // bytes of messages sent
-}
-
-// counter counts the traffic of many clients.
-type counter struct {
-	mu    sync.Mutex
-	count traffic
-}
-
-// take returns the traffic since the previous call.
-func (c *counter) take() traffic {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	taken := c.count
-	c.count = traffic{}
-	return taken
-}
-
-// handler counts the messages of one side's clients. It is a stats.Handler.
-type handler struct {
-	*counter
-	side side
-}
-
-var _ stats.Handler = handler{}
-
-type methodKey struct{}
-
-// leaseMethods is the prefix of the methods that grant, renew and revoke leases.
-const leaseMethods = "/etcdserverpb.Lease/"
-
-// TagRPC stores the method in the context for HandleRPC.
-func (h handler) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
-	return context.WithValue(ctx, methodKey{}, info.FullMethodName)
-}
-
-// HandleRPC counts a message.
-func (h handler) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	if method, _ := ctx.Value(methodKey{}).(string); strings.HasPrefix(method, leaseMethods) {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch s := s.(type) {
-	case *stats.InPayload:
-		h.count.read[h.side] += s.WireLength
-	case *stats.OutPayload:
-		h.count.written[h.side] += s.WireLength
-		h.sent(s.Payload)
-	}
-}
-
-func (h handler) sent(message any) {
-	switch r := message.(type) {
-	case *pb.TxnRequest:
-		h.count.largest = max(h.count.largest, operations(r))
-		if beginsTerm(r) {
-			h.count.begun++
-		} else {
-			h.count.txns[h.side]++
-		}
-	case *pb.RangeRequest:
-		h.count.reads[h.side]++
-	case *pb.WatchRequest:
-		if r.GetCreateRequest() != nil {
-			h.count.watches[h.side]++
-		}
-	}
-}
-
-// TagConn does nothing.
-func (h handler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-
-// HandleConn does nothing.
-func (h handler) HandleConn(context.Context, stats.ConnStats) {}
-
-// operations counts the comparisons and the operations of both branches of a
-// transaction, including nested transactions.
-func operations(r *pb.TxnRequest) int {
-	n := len(r.Compare)
-	for _, branch := range [][]*pb.RequestOp{r.Success, r.Failure} {
-		for _, op := range branch {
-			if inner := op.GetRequestTxn(); inner != nil {
-				n += operations(inner)
-			} else {
-				n++
-			}
-		}
-	}
-	return n
-}
-
-// beginsTerm reports whether a transaction writes the term's number.
-func beginsTerm(r *pb.TxnRequest) bool {
-	return len(r.Success) > 0 && bytes.Equal(r.Success[0].GetRequestPut().GetKey(), []byte(etcdPrefix+"term"))
 }

@@ -20,12 +20,7 @@ import (
 	"sync"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/stats"
-
 	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
-	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -40,17 +35,13 @@ type workerProcess struct {
 	stdin  io.WriteCloser // the process exits when it is closed
 	ended  chan struct{}
 	killed chan struct{} // closed before the process is killed
-
-	mu      sync.Mutex
-	renewed time.Time // the last answered renewal of the lease
 }
 
 // workerSpec is the configuration of a worker process.
 type workerSpec struct {
 	Name    string
 	Lease   time.Duration
-	Manager string   // the address of the manager, over gRPC
-	Etcd    []string // the endpoints, on etcd
+	Manager string // its address
 }
 
 // workerEnv makes this program a worker process. It holds a workerSpec as JSON.
@@ -59,10 +50,9 @@ const workerEnv = "ORCHESTRATOR_BENCH_WORKER"
 // A worker process reports lines on its standard output: the time in nanoseconds,
 // the kind and, if any, the task.
 const (
-	saysJoin    = "join"
-	saysRenewed = "renewed"
-	saysStart   = "start"
-	saysStop    = "stop"
+	saysJoin  = "join"
+	saysStart = "start"
+	saysStop  = "stop"
 )
 
 // join starts a process, and returns when it began to join.
@@ -125,10 +115,6 @@ func (p *workerProcess) follow(stdout io.Reader, joined chan<- time.Time) error 
 		switch kind, task, _ := strings.Cut(said, " "); kind {
 		case saysJoin:
 			joined <- at
-		case saysRenewed:
-			p.mu.Lock()
-			p.renewed = at
-			p.mu.Unlock()
 		case saysStart:
 			if err := p.taskLog.startAt(at, task, p.spec.Name); err != nil {
 				p.fail(err)
@@ -140,17 +126,14 @@ func (p *workerProcess) follow(stdout io.Reader, joined chan<- time.Time) error 
 	return lines.Err()
 }
 
-// kill sends SIGKILL, waits until the process has ended, and returns when its lease
-// was last renewed.
-func (p *workerProcess) kill() (time.Time, error) {
+// kill sends SIGKILL, and waits until the process has ended.
+func (p *workerProcess) kill() error {
 	close(p.killed)
 	err := p.cmd.Process.Kill()
 	<-p.ended
 	p.cmd = nil
 	p.taskLog.killed(p.spec.Name)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.renewed, errors.Join(err, ignoreClosed(p.stdin.Close()))
+	return errors.Join(err, ignoreClosed(p.stdin.Close()))
 }
 
 // ignoreClosed returns nil if Wait has already closed the pipe.
@@ -166,8 +149,7 @@ func (p *workerProcess) close() error {
 	if p.cmd == nil {
 		return nil
 	}
-	_, err := p.kill()
-	return err
+	return p.kill()
 }
 
 // workerMain is the main function of a worker process. In any other process it
@@ -212,52 +194,14 @@ func (spec workerSpec) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if spec.Manager != "" {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		member, err := manager.NewMember(spec.Manager, spec.Name, w, manager.WithDrain(0))
-		if err != nil {
-			return err
-		}
-		r.say(saysJoin, "")
-		return member.Run(ctx, l)
-	}
-	clientConfig := etcd.ClientConfig(spec.Etcd...)
-	clientConfig.DialOptions = append(clientConfig.DialOptions, grpc.WithStatsHandler(renewals{&r}))
-	client, err := clientv3.New(clientConfig)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	member, err := etcd.NewMember(client, spec.Name, w, etcd.WithDrain(0))
+	member, err := manager.NewMember(spec.Manager, spec.Name, w, manager.WithDrain(0))
 	if err != nil {
 		return err
 	}
 	r.say(saysJoin, "")
-	return member.Run(ctx)
+	return member.Run(ctx, l)
 }
-
-// renewals reports each answer about a lease. It is a stats.Handler.
-type renewals struct{ *reporter }
-
-var _ stats.Handler = renewals{}
-
-// TagRPC stores the method in the context for HandleRPC.
-func (r renewals) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
-	return context.WithValue(ctx, methodKey{}, info.FullMethodName)
-}
-
-// HandleRPC reports an answer.
-func (r renewals) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	_, answer := s.(*stats.InPayload)
-	if method, _ := ctx.Value(methodKey{}).(string); answer && strings.HasPrefix(method, leaseMethods) {
-		r.say(saysRenewed, "")
-	}
-}
-
-// TagConn does nothing.
-func (r renewals) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-
-// HandleConn does nothing.
-func (r renewals) HandleConn(context.Context, stats.ConnStats) {}

@@ -8,6 +8,7 @@ package replicas_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,51 +16,62 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/f8949c05/orchestrator/internal/pgtest"
 	"github.com/f8949c05/orchestrator/internal/proctest"
 	"github.com/f8949c05/orchestrator/replica"
-	"github.com/f8949c05/orchestrator/replica/postgres"
 )
 
 // calls measures outages and single calls.
-func calls(t *testing.T, s *pgtest.Server, r *results, cfg config) {
-	outage := r.table(fmt.Sprintf("the server was away for longer than a lease, %d replicas", cfg.callers), fmt.Sprintf("ms from its return, rounds: %d", cfg.loads), "")
-	for range cfg.loads {
-		t.Run("outage", func(t *testing.T) {
-			c := newCluster(t, s, settings{URL: s.URL(pgtest.User, database), Table: t.Name(), Replicas: cfg.callers, Lease: cfg.lease, Stop: cfg.stop}, 100*cfg.callers)
-			c.add(1)
-			c.awaitEven()
-			s.Crash()
-			c.Wait("all tasks have stopped", patience, func() bool { return len(c.Look()) == 0 })
-			c.Pass(cfg.lease / 2)
-			s.Start()
-			from := proctest.Now()
-			to := c.awaitAll()
-			outage.add("", "until the first task runs", ms(c.First(proctest.Started, from).At-from))
-			outage.add("", "until all tasks run", ms(to-from))
-			c.noOverlaps()
-			c.end(c.replicas...)
-		})
+func calls(t *testing.T, all []way, r *results, cfg config) {
+	outage := r.table(fmt.Sprintf("the server was away for longer than a lease, %d replicas", cfg.callers), fmt.Sprintf("ms from its return, rounds: %d", cfg.loads))
+	of := r.table("single calls", "ms")
+	for _, w := range usual(all) {
+		if w.store == onMemory { // which forgets everything
+			continue
+		}
+		for range cfg.loads {
+			t.Run("outage", func(t *testing.T) { away(t, w, outage, cfg) })
+			t.Run("fresh", func(t *testing.T) {
+				var all errgroup.Group
+				took := make([]float64, cfg.callers)
+				for i := range took {
+					sync := caller(t, w, i)
+					all.Go(func() (err error) {
+						took[i], err = sync(t.Context())
+						return err
+					})
+				}
+				require.NoError(t, all.Wait())
+				of.add(w.column, fmt.Sprintf("the first Sync of %d new connections at once", cfg.callers), took...)
+			})
+		}
+		if w.store == onPostgres {
+			besideATransaction(t, w, of, cfg)
+		}
 	}
-	of := r.table("single calls", "ms", "")
-	for range cfg.loads {
-		t.Run("fresh", func(t *testing.T) {
-			var all errgroup.Group
-			took := make([]float64, cfg.callers)
-			for i := range took {
-				sync := caller(t, s, i)
-				all.Go(func() (err error) {
-					took[i], err = sync(t.Context())
-					return err
-				})
-			}
-			require.NoError(t, all.Wait())
-			of.add("", fmt.Sprintf("the first Sync of %d new connections at once", cfg.callers), took...)
-		})
-	}
+}
+
+// away measures an outage.
+func away(t *testing.T, w way, of *table, cfg config) {
+	c := newCluster(t, w, settings{Replicas: cfg.callers, Lease: cfg.lease, Stop: cfg.stop}, 100*cfg.callers)
+	c.add(1)
+	c.awaitEven()
+	w.Crash()
+	c.Wait("all tasks have stopped", patience, func() bool { return len(c.Look()) == 0 })
+	c.Pass(cfg.lease / 2)
+	w.Start()
+	from := proctest.Now()
+	to := c.awaitAll()
+	of.add(w.column, "until the first task runs", ms(c.First(proctest.Started, from).At-from))
+	of.add(w.column, "until all tasks run", ms(to-from))
+	c.noOverlaps()
+	c.end(c.replicas...)
+}
+
+// besideATransaction measures Syncs while a transaction stays open.
+func besideATransaction(t *testing.T, w way, of *table, cfg config) {
 	t.Run("open", func(t *testing.T) {
-		sync := caller(t, s, 0)
-		conn, err := pgx.Connect(t.Context(), s.URL(pgtest.User, database))
+		sync := caller(t, w, 0)
+		conn, err := pgx.Connect(t.Context(), w.url)
 		require.NoError(t, err)
 		defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
 		_, err = conn.Exec(t.Context(), "begin isolation level repeatable read; select pg_current_xact_id()", pgx.QueryExecModeSimpleProtocol)
@@ -69,9 +81,9 @@ func calls(t *testing.T, s *pgtest.Server, r *results, cfg config) {
 			require.NoError(t, err)
 			switch part := cfg.calls / 10; {
 			case i < part:
-				of.add("", "Syncs beside an open transaction: the first tenth", took)
+				of.add(w.column, "Syncs beside an open transaction: the first tenth", took)
 			case i >= cfg.calls-part:
-				of.add("", fmt.Sprintf("the last tenth of %d", cfg.calls), took)
+				of.add(w.column, fmt.Sprintf("the last tenth of %d", cfg.calls), took)
 			}
 		}
 	})
@@ -79,11 +91,9 @@ func calls(t *testing.T, s *pgtest.Server, r *results, cfg config) {
 
 // caller returns a function that makes a Sync over a connection of its own and returns how many ms
 // it took. From the second Sync on it leads, and writes an order in each.
-func caller(t *testing.T, s *pgtest.Server, i int) func(context.Context) (float64, error) {
-	pool, err := newPool(t.Context(), s.URL(pgtest.User, database))
+func caller(t *testing.T, w way, i int) func(context.Context) (float64, error) {
+	table, err := open(t.Context(), w.store, w.url, strings.ReplaceAll(t.Name(), "/", "."))
 	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	table := postgres.New(pool, t.Name())
 	t.Cleanup(func() { _ = table.Close() })
 	u := replica.Update{Member: replica.Member{ID: uint64(i+1) << 40, Lease: 15 * time.Second, Name: fmt.Sprint("r", i)}}
 	u.Self = u.Member.ID

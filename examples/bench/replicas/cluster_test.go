@@ -9,17 +9,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/f8949c05/orchestrator/internal/pgtest"
 	"github.com/f8949c05/orchestrator/internal/proctest"
+	"github.com/f8949c05/orchestrator/replica"
 )
-
-const database = "postgres"
 
 // patience bounds the time of one event.
 const patience = 3 * time.Minute
@@ -27,16 +26,25 @@ const patience = 3 * time.Minute
 // cluster is replicas that share one table, with the journal of their events.
 type cluster struct {
 	*proctest.Group
-	server   *pgtest.Server
+	way      way
+	backend  backend  // of the test
 	settings settings // of the next process
 	tasks    int
 	replicas []*proctest.Process
 }
 
 // newCluster returns a cluster without processes.
-func newCluster(t *testing.T, s *pgtest.Server, of settings, tasks int) *cluster {
+func newCluster(t *testing.T, w way, of settings, tasks int) *cluster {
 	t.Helper()
-	c := &cluster{Group: proctest.NewGroup(t), server: s, settings: of}
+	c := &cluster{Group: proctest.NewGroup(t), way: w, settings: of}
+	c.settings.Store, c.settings.URL, c.settings.Polls = w.store, w.url, w.polls
+	if c.settings.Table == "" {
+		c.settings.Table = strings.ReplaceAll(t.Name(), "/", ".")
+	}
+	var err error
+	c.backend, err = open(t.Context(), w.store, w.url, c.settings.Table)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.backend.Close() })
 	c.settings.Journal, c.settings.Tasks = c.Path(), filepath.Join(c.Dir, "tasks")
 	c.settings.Replicas = max(c.settings.Replicas, 1)
 	c.setTasks(tasks)
@@ -150,12 +158,20 @@ func ms(ns int64) float64 { return float64(ns) / 1e6 }
 // one returns the process that leads, or another one.
 func (c *cluster) one(leads bool) *proctest.Process {
 	c.T.Helper()
-	name := c.server.SQL(database, fmt.Sprintf(`select m.record->>'name' from replica_members m where m.name = '%[1]s' and
-		m.id = (select leader from replica_tables where name = '%[1]s' order by revision desc limit 1)`, c.settings.Table))
-	all := c.alive()
-	i := slices.IndexFunc(all, func(r *proctest.Process) bool { return (r.Name == name) == leads })
-	require.GreaterOrEqual(c.T, i, 0, "%q leads", name)
+	v := c.view()
+	all, leader := c.alive(), slices.IndexFunc(v.Members, func(m replica.Member) bool { return m.ID == v.Leader })
+	require.GreaterOrEqual(c.T, leader, 0, "the leader has a record")
+	i := slices.IndexFunc(all, func(r *proctest.Process) bool { return (r.Name == v.Members[leader].Name) == leads })
+	require.GreaterOrEqual(c.T, i, 0)
 	return all[i]
+}
+
+// view returns the members and their heartbeats.
+func (c *cluster) view() replica.View {
+	c.T.Helper()
+	v, err := c.backend.Read(c.T.Context(), replica.Query{Beats: true})
+	require.NoError(c.T, err)
+	return v
 }
 
 // rest waits for a while of random length, so that events come at any moment between two

@@ -8,7 +8,6 @@ package replicas_test
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,76 +17,108 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/f8949c05/orchestrator/internal/pgtest"
 	"github.com/f8949c05/orchestrator/internal/proctest"
 )
 
 // load measures steady fleets, a hundred replicas in each process.
-func load(t *testing.T, s *pgtest.Server, r *results, cfg config) {
-	of := r.table("a steady fleet", fmt.Sprintf("rounds: %d", cfg.loads))
-	fleets := func(n int, name, url string) {
-		of.columns = append(of.columns, name)
+func load(t *testing.T, all []way, r *results, cfg config) {
+	if cfg.short {
+		all = usual(all)
+	}
+	for _, n := range cfg.steadies {
+		of := r.table(fmt.Sprintf("a steady fleet of %d replicas", n), fmt.Sprintf("rounds: %d", cfg.loads))
 		for range cfg.loads {
-			t.Run(name, func(t *testing.T) {
-				c := newCluster(t, s, settings{URL: url, Table: t.Name(), Replicas: min(n, 100), Lease: cfg.idle, Stop: cfg.stop}, 10*n)
-				for range max(n/100, 1) { // all at once would be a convoy of new connections
-					c.add(1)
-					c.awaitEven()
+			for _, w := range all {
+				if w.polls || w.column == pgBouncer && n != cfg.many {
+					continue
 				}
-				c.rest()
-				before := c.usage()
-				c.Pass(cfg.steady)
-				u := c.usage().since(before)
-				of.add(name, "Syncs a second", u.syncs/u.seconds)
-				of.add(name, cpuOfServer, 100*u.server/u.seconds)
-				of.add(name, "% of a core: each replica", 100*u.own/u.seconds/float64(n))
-				of.add(name, "kB of WAL a second", u.wal/1000/u.seconds)
-				of.add(name, "bytes of WAL a Sync", u.wal/u.syncs)
-				of.add(name, "bytes a Sync, both ways", u.bytes/u.syncs)
+				t.Run(fmt.Sprint(n, w.column), func(t *testing.T) { steadyFleet(t, w, of, n, cfg) })
+			}
+		}
+		if n == cfg.many && !cfg.short {
+			r.medians(of, pgBouncer, 15, "%", cpuOfServer)
+		}
+	}
+}
+
+// steadyFleet measures one.
+func steadyFleet(t *testing.T, w way, of *table, n int, cfg config) {
+	c := newCluster(t, w, settings{Replicas: min(n, 100), Lease: cfg.idle, Stop: cfg.stop}, 10*n)
+	for range max(n/100, 1) { // all at once would be a convoy of new connections
+		c.add(1)
+		c.awaitEven()
+	}
+	c.rest()
+	before := c.usage()
+	c.Pass(cfg.steady)
+	u := c.usage().since(before)
+	of.add(w.column, "Syncs a second", u.syncs/u.seconds)
+	of.add(w.column, "requests a second", u.requests/u.seconds)
+	of.add(w.column, "kB a second over the connections, both ways", u.bytes/1000/u.seconds)
+	of.add(w.column, "bytes a Sync, both ways", u.bytes/u.syncs)
+	of.add(w.column, "kB a second to the disk", u.written/1000/u.seconds)
+	of.add(w.column, cpuOfServer, 100*u.server/u.seconds)
+	of.add(w.column, "% of a core: each replica", 100*u.own/u.seconds/float64(n))
+	c.end(c.replicas...)
+}
+
+const cpuOfServer = "% of a core: the server"
+
+// growth measures one more task on a replica that has many.
+func growth(t *testing.T, all []way, r *results, cfg config) {
+	of := r.table("one more task on a replica that has many", fmt.Sprintf("rounds: %d", cfg.rounds))
+	for _, n := range cfg.most {
+		for _, w := range usual(all) {
+			t.Run(fmt.Sprint(n, w.column), func(t *testing.T) {
+				c := newCluster(t, w, settings{Lease: cfg.lease, Stop: cfg.stop}, n)
+				c.add(1)
+				c.awaitAll()
+				for range cfg.rounds {
+					c.rest()
+					before, from := c.usage(), proctest.Now()
+					c.setTasks(c.tasks + 1)
+					to := c.awaitAll()
+					of.add(w.column, fmt.Sprintf("beside %d: ms until it runs", n), ms(to-c.First(told, from).At))
+					of.add(w.column, fmt.Sprintf("beside %d: kB over the connections", n), c.usage().since(before).bytes/1000)
+				}
 				c.end(c.replicas...)
 			})
 		}
 	}
-	for _, n := range cfg.steadies {
-		fleets(n, fmt.Sprint(n, " replicas"), s.URL(pgtest.User, database))
-	}
-	through := fmt.Sprint(cfg.steadies[0], " through PgBouncer")
-	fleets(cfg.steadies[0], through, s.Bouncer(t).URL(pgtest.User, database))
-	r.medians(of, through, 15, "%", cpuOfServer)
 }
 
-const cpuOfServer = "% of a core: PostgreSQL"
-
 // rebalance measures how half of a big fleet joins at once, and leaves.
-func rebalance(t *testing.T, s *pgtest.Server, r *results, cfg config) {
-	of := r.table(fmt.Sprintf("%d tasks over %d replicas, of which half join at once, and leave", cfg.moves, cfg.many), fmt.Sprintf("rounds: %d", cfg.loads), "join", "leave")
-	for range cfg.loads {
-		t.Run("half", func(t *testing.T) {
-			c := newCluster(t, s, settings{URL: s.URL(pgtest.User, database), Table: t.Name(), Replicas: cfg.many / 2, Lease: cfg.idle, Stop: cfg.stop}, cfg.moves)
-			c.add(1)
-			c.awaitEven()
-			measure := func(column string, event func() (from, to int64)) {
-				c.rest()
-				before := c.usage()
-				from, to := event()
-				u, gaps := c.usage().since(before), slices.Sorted(slices.Values(c.gaps(from)))
-				of.add(column, "ms until they are even", ms(to-from))
-				of.add(column, "ms of gap, median", gaps[len(gaps)/2])
-				of.add(column, "ms of gap, longest", gaps[len(gaps)-1])
-				of.add(column, "s of CPU, PostgreSQL", u.server)
-				of.add(column, "MB over the connections", u.bytes/1e6)
-				of.add(column, "MB of WAL", u.wal/1e6)
-			}
-			measure("join", func() (from, to int64) {
-				from = proctest.Now()
+func rebalance(t *testing.T, all []way, r *results, cfg config) {
+	for _, w := range usual(all) {
+		of := r.table(fmt.Sprintf("%d tasks over %d replicas on %s, of which half join at once, and leave", cfg.moves, cfg.many, w.column), fmt.Sprintf("rounds: %d", cfg.loads))
+		for range cfg.loads {
+			t.Run(w.column, func(t *testing.T) {
+				c := newCluster(t, w, settings{Replicas: cfg.many / 2, Lease: cfg.idle, Stop: cfg.stop}, cfg.moves)
 				c.add(1)
-				to = c.awaitEven()
-				return c.First(began, from).At, to
+				c.awaitEven()
+				measure := func(column string, event func() (from, to int64)) {
+					c.rest()
+					before := c.usage()
+					from, to := event()
+					u, gaps := c.usage().since(before), slices.Sorted(slices.Values(c.gaps(from)))
+					of.add(column, "ms until they are even", ms(to-from))
+					of.add(column, "ms of gap, median", gaps[len(gaps)/2])
+					of.add(column, "ms of gap, longest", gaps[len(gaps)-1])
+					of.add(column, "s of CPU, the server", u.server)
+					of.add(column, "MB over the connections", u.bytes/1e6)
+					of.add(column, "MB to the disk", u.written/1e6)
+				}
+				measure("join", func() (from, to int64) {
+					from = proctest.Now()
+					c.add(1)
+					to = c.awaitEven()
+					return c.First(began, from).At, to
+				})
+				measure("leave", func() (from, to int64) { return c.end(c.replicas[1]), c.awaitEven() })
+				c.noOverlaps()
+				c.end(c.replicas[0])
 			})
-			measure("leave", func() (from, to int64) { return c.end(c.replicas[1]), c.awaitEven() })
-			c.noOverlaps()
-			c.end(c.replicas[0])
-		})
+		}
 	}
 }
 
@@ -96,13 +127,15 @@ type usage struct {
 	seconds     float64
 	server, own float64 // s of CPU
 	syncs       float64
-	wal, bytes  float64
+	requests    float64
+	bytes       float64 // over the connections
+	written     float64 // by the server to its disk, bytes
 }
 
 func (u usage) since(before usage) usage {
 	return usage{
 		u.seconds - before.seconds, u.server - before.server, u.own - before.own,
-		u.syncs - before.syncs, u.wal - before.wal, u.bytes - before.bytes,
+		u.syncs - before.syncs, u.requests - before.requests, u.bytes - before.bytes, u.written - before.written,
 	}
 }
 
@@ -121,45 +154,44 @@ func (c *cluster) usage() (u usage) {
 		}
 	}
 	for pid, e := range last {
-		u.bytes += number(c.T, e.Text)
-		u.own += cpu(pid, false)
+		var bytes, requests float64
+		_, err := fmt.Sscan(e.Text, &bytes, &requests)
+		require.NoError(c.T, err)
+		own, _ := consumed(pid)
+		u.bytes, u.requests, u.own = u.bytes+bytes, u.requests+requests, u.own+own
 	}
-	u.syncs = number(c.T, c.server.SQL(database, fmt.Sprintf("select coalesce(sum(heartbeat), 0) from replica_beats where name = '%s'", c.settings.Table)))
-	u.wal = number(c.T, c.server.SQL(database, "select pg_current_wal_lsn() - '0/0'"))
-	pid, err := os.ReadFile(filepath.Join(c.server.SQL(database, "show data_directory"), "postmaster.pid"))
-	require.NoError(c.T, err)
-	line, _, _ := strings.Cut(string(pid), "\n")
-	u.server = cpu(int(number(c.T, line)), true)
+	for _, n := range c.view().Beats {
+		u.syncs += float64(n)
+	}
+	u.server, u.written = consumed(c.way.PID())
 	u.seconds = float64(proctest.Now()) / 1e9
 	return u
 }
 
-func number(t testing.TB, text string) float64 {
-	t.Helper()
-	n, err := strconv.ParseFloat(text, 64)
-	require.NoError(t, err)
-	return n
-}
-
-// cpu returns the seconds of CPU of a process, also with all its children, those included that
-// have ended.
-func cpu(pid int, children bool) (s float64) {
+// consumed returns the seconds of CPU and the bytes written to disks of a process with all its children,
+// those included that have ended.
+func consumed(pid int) (cpu, written float64) {
+	add := func(pid int, fields []string) {
+		cpu += ticks(fields[11:15])
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+		_, after, _ := strings.Cut(string(text), "\nwrite_bytes: ")
+		line, _, _ := strings.Cut(after, "\n")
+		n, _ := strconv.ParseFloat(line, 64)
+		written += n
+	}
 	own := stat(pid)
 	if own == nil {
-		return 0
+		return 0, 0
 	}
-	if s = ticks(own[11:13]); !children {
-		return s
-	}
-	s += ticks(own[13:15])
+	add(pid, own)
 	processes, _ := os.ReadDir("/proc")
 	for _, p := range processes {
 		child, _ := strconv.Atoi(p.Name())
 		if fields := stat(child); child > 0 && fields != nil && fields[1] == strconv.Itoa(pid) {
-			s += ticks(fields[11:13])
+			add(child, fields)
 		}
 	}
-	return s
+	return cpu, written
 }
 
 // stat returns the fields of /proc/PID/stat from the third on, or nil if the process has ended.

@@ -10,26 +10,23 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/f8949c05/orchestrator/internal/proctest"
 	"github.com/f8949c05/orchestrator/replica"
-	"github.com/f8949c05/orchestrator/replica/postgres"
 )
 
 // settings configures the replicas of one process. Each has its own connections.
 type settings struct {
 	Name     string
+	Store    string
 	URL      string
 	Table    string
 	Journal  string
@@ -37,7 +34,7 @@ type settings struct {
 	Replicas int
 	Lease    time.Duration
 	Stop     time.Duration
-	Polls    bool // instead of LISTEN
+	Polls    bool // instead of Wait
 }
 
 const replicaRole = "replica"
@@ -46,11 +43,11 @@ const replicaRole = "replica"
 const (
 	began   = "began"   // a replica calls Run
 	told    = "told"    // a Source is about to tell a number of tasks
-	traffic = "traffic" // bytes over all connections of the process so far
+	traffic = "traffic" // bytes over all connections of the process so far, and requests
 )
 
 func TestMain(m *testing.M) {
-	proctest.Main(m, map[string]proctest.Role{replicaRole: proctest.NewRole(runReplicas)})
+	proctest.Main(m, map[string]proctest.Role{replicaRole: proctest.NewRole(runReplicas), serverRole: proctest.NewRole(runServer)})
 }
 
 // runReplicas is the main function of the process. On SIGTERM the replicas drain and
@@ -62,7 +59,7 @@ func runReplicas(s settings) error {
 	if err != nil {
 		return err
 	}
-	count := func() { _ = j.Write(proctest.Event{Kind: traffic, Text: fmt.Sprint(bytes.Load())}) }
+	count := func() { _ = j.Write(proctest.Event{Kind: traffic, Text: fmt.Sprint(sent.Load(), requests.Load())}) }
 	asked, ignored := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGUSR1)
 	signal.Notify(ignored, syscall.SIGHUP) // where no Source runs
@@ -92,13 +89,10 @@ func runReplica(ctx context.Context, s settings, name string) error {
 	if err != nil {
 		return err
 	}
-	pool, err := newPool(ctx, s.URL)
+	table, err := open(ctx, s.Store, s.URL, s.Table)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	table := postgres.New(pool, s.Table, postgres.WithLogger(log))
 	var b replica.Backend = table
 	if s.Polls {
 		b = struct { // hides Wait
@@ -110,7 +104,7 @@ func runReplica(ctx context.Context, s settings, name string) error {
 		return err
 	}
 	work := func(ctx context.Context, task string) error { return work(ctx, task, j) }
-	return replica.Run(ctx, b, source(s, j), work, replica.WithName(name), replica.WithLease(s.Lease, s.Stop), replica.WithLogger(log))
+	return replica.Run(ctx, b, source(s, j), work, replica.WithName(name), replica.WithLease(s.Lease, s.Stop), replica.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))))
 }
 
 // source returns a Source that reads the number of tasks from a file, again at each SIGHUP.
@@ -150,34 +144,4 @@ func work(ctx context.Context, task string, j *proctest.Journal) error {
 	}
 	<-ctx.Done()
 	return j.Write(proctest.Event{Kind: proctest.Stopped, Task: task})
-}
-
-// bytes counts what this process sends and receives over the connections of its pools.
-var bytes atomic.Int64
-
-// newPool returns a pool whose connections count bytes.
-func newPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return nil, err
-	}
-	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := new(net.Dialer).DialContext(ctx, network, addr)
-		return counted{c}, err
-	}
-	return pgxpool.NewWithConfig(ctx, config)
-}
-
-type counted struct{ net.Conn }
-
-func (c counted) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	bytes.Add(int64(n))
-	return n, err
-}
-
-func (c counted) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
-	bytes.Add(int64(n))
-	return n, err
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/f8949c05/orchestrator/internal/pgtest"
 	"github.com/f8949c05/orchestrator/internal/proctest"
 )
 
@@ -33,31 +32,20 @@ type fleet struct {
 	even, leader, gap float64 // of a join and the end of a member, of the end of the leader, and of the longest gap in a round
 }
 
-// mode is a way to the server.
-type mode struct {
-	name, url string
-	polls     bool
-}
-
-// reaction measures the events of each fleet in rounds, each way to the server in turn.
-func reaction(t *testing.T, s *pgtest.Server, r *results, cfg config) {
+// reaction measures the events of each fleet in rounds, on each way in turn.
+func reaction(t *testing.T, all []way, r *results, cfg config) {
+	if cfg.short {
+		all = usual(all)
+	}
 	for _, f := range cfg.fleets {
 		t.Run(fmt.Sprintf("%dx%d", f.replicas, f.tasks), func(t *testing.T) {
-			url := s.URL(pgtest.User, database)
-			modes := []mode{{"LISTEN", url, false}, {"without LISTEN", url, true}, {"PgBouncer", s.Bouncer(t).URL(pgtest.User, database), false}}
-			if *quick {
-				modes = modes[:1]
-			}
 			of := r.table(fmt.Sprintf("%d replicas, %d tasks", f.replicas, f.tasks), fmt.Sprintf("ms, rounds: %d", cfg.rounds))
 			for round := range cfg.rounds {
-				for i, m := range modes {
-					if round == 0 {
-						of.columns = append(of.columns, m.name)
-					}
-					t.Run(m.name, func(t *testing.T) {
-						table := fmt.Sprint(f.replicas, f.tasks, m.name)
-						c := newCluster(t, s, settings{URL: m.url, Polls: m.polls, Table: table, Lease: cfg.lease, Stop: cfg.stop}, f.tasks)
-						c.events(of, m.name, f.replicas, round == 0, i == 0)
+				for _, w := range all {
+					t.Run(w.column, func(t *testing.T) {
+						s := settings{Table: fmt.Sprint(f.replicas, ".", f.tasks, ".", w.column), Lease: cfg.lease, Stop: cfg.stop}
+						c := newCluster(t, w, s, f.tasks)
+						c.events(of, w.column, f.replicas, round == 0, slices.Contains(usual(all), w) && w.store != onMemory)
 					})
 				}
 			}
@@ -119,14 +107,14 @@ func (c *cluster) events(t *table, column string, replicas int, isNew, kills boo
 	c.noOverlaps()
 }
 
-// goals adds the goals of a fleet.
+// goals adds the goals of a fleet on PostgreSQL.
 func goals(r *results, t *table, f fleet) {
-	listen := t.columns[0]
+	const listen = "PostgreSQL"
 	r.medians(t, listen, f.even, "ms", join+even, endMember+even)
 	r.medians(t, listen, f.leader, "ms", endLeader+even)
 	r.medians(t, listen, 100, "ms", added)
 	r.medians(t, listen, f.gap, "ms", join+gap, endMember+gap, endLeader+gap)
-	for _, column := range t.columns[1:] {
+	for _, column := range []string{"without LISTEN", pgBouncer} {
 		for _, row := range []string{cold, join + even, endMember + even, endLeader + even, added} {
 			with, _ := t.of(listen, row)
 			without, _ := t.of(column, row)

@@ -17,9 +17,9 @@ import (
 
 // results is what is written for command bench, in the form of its own results.
 type results struct {
-	Version string // of PostgreSQL
-	Tables  []*table
-	Goals   []goal
+	Versions []string // of the stores
+	Tables   []*table
+	Goals    []goal
 }
 
 // table has figures in rows and columns. A column becomes two: medians and maxima.
@@ -38,16 +38,19 @@ type goal struct {
 	Unit     string   `json:"unit"`
 }
 
-func (r *results) table(title, note string, columns ...string) *table {
-	t := &table{title: title, note: note, columns: columns, figures: make(map[[2]string][]float64)}
+func (r *results) table(title, note string) *table {
+	t := &table{title: title, note: note, figures: make(map[[2]string][]float64)}
 	r.Tables = append(r.Tables, t)
 	return t
 }
 
-// add adds figures to a row. Rows are in the order of their first figures.
+// add adds figures to a row. Columns and rows are in the order of their first figures.
 func (t *table) add(column, row string, figures ...float64) {
 	if !slices.Contains(t.rows, row) {
 		t.rows = append(t.rows, row)
+	}
+	if !slices.Contains(t.columns, column) {
+		t.columns = append(t.columns, column)
 	}
 	key := [2]string{column, row}
 	t.figures[key] = append(t.figures[key], figures...)
@@ -139,7 +142,7 @@ func (r *results) print(t *testing.T) {
 			_, _ = fmt.Fprintf(&b, "%-6s %s: %s, at most %.4g %s\n", verdict, g.What, text(g.Measured), g.Limit, g.Unit)
 		}
 	}
-	t.Logf("PostgreSQL %s\n%s", r.Version, b.String())
+	t.Logf("%s\n%s", strings.Join(r.Versions, ", "), b.String())
 }
 
 // write writes the results for command bench.
