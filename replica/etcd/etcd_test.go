@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -212,6 +213,22 @@ func (r *restarting) stop() {
 		require.NoError(r.t, r.server.Close())
 		r.server = nil
 	}
+}
+
+// save copies the data, and restore puts the copy back.
+func (r *restarting) save() {
+	r.t.Helper()
+	r.stop()
+	require.NoError(r.t, os.CopyFS(r.cfg.Dir+".copy", os.DirFS(r.cfg.Dir)))
+	r.start()
+}
+
+func (r *restarting) restore() {
+	r.t.Helper()
+	r.stop()
+	require.NoError(r.t, os.RemoveAll(r.cfg.Dir))
+	require.NoError(r.t, os.Rename(r.cfg.Dir+".copy", r.cfg.Dir))
+	r.start()
 }
 
 func (r *restarting) start() {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -261,10 +260,11 @@ func TestBadInput_OrderAboveTheLimit(t *testing.T) {
 // Calls make as few requests as the documentation says, whatever the number of members and tasks.
 func TestCosts(t *testing.T) {
 	s := startServer(t, embed.Config{})
-	var requests atomic.Int64
+	var requests, bytes int
 	count := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		requests.Add(1)
-		return invoke(ctx, method, req, reply, cc, opts...)
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		requests, bytes = requests+1, bytes+len(fmt.Sprint(reply))
+		return err
 	}
 	l := newLoss(t, dial(t, clientv3.Config{
 		Endpoints: []string{s.Endpoint()}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(count)},
@@ -273,22 +273,43 @@ func TestCosts(t *testing.T) {
 		newMember(l.table(), uint64(100+i)).sync(t, nil)
 	}
 	l.a.sync(t, nil)
+	many := &replica.Batch{}
+	for i := range 500 {
+		many.Orders = append(many.Orders, replica.Order{Member: 2, Task: fmt.Sprint("task", i)})
+	}
+	l.a.write(t, many)
+	heartbeat := func(change func(*replica.Update)) func() {
+		return func() {
+			l.b.sync(t, func(u *replica.Update) {
+				u.Since, u.Beats, u.Follow = l.b.last.Revision, false, false
+				if change != nil {
+					change(u)
+				}
+			})
+		}
+	}
 	for _, test := range []struct {
-		name string
-		call func()
-		want int64
+		name    string
+		call    func()
+		want    int
+		isShort bool
 	}{
-		{"a Read", func() { _, _ = l.a.table.Read(t.Context(), l.a.query()) }, 1},
-		{"a heartbeat", func() { l.b.sync(t, func(u *replica.Update) { u.Beats, u.Follow = false, false }) }, 2},
-		{"a report", func() { l.b.sync(t, func(u *replica.Update) { u.Report = &replica.Report{} }) }, 2},
+		{"a Read", func() { _, _ = l.a.table.Read(t.Context(), l.a.query()) }, 1, false},
+		{"a heartbeat after an order, which the last call has not read", heartbeat(nil), 3, false},
+		{"a heartbeat", heartbeat(nil), 1, true},
+		{"a report", heartbeat(func(u *replica.Update) { u.Report = &replica.Report{} }), 1, true},
+		{"a heartbeat after a report", heartbeat(nil), 1, true},
 		{"a batch", func() {
 			l.a.write(t, &replica.Batch{Tasks: []replica.Task{{Name: "n"}}, Orders: []replica.Order{{Member: 1, Task: "n"}, {Member: 2, Task: "n"}}})
-		}, 2},
-		{"an election", func() { l.b.sync(t, func(u *replica.Update) { u.Campaign = l.a.last.Epoch + 1<<33 }) }, 2},
+		}, 2, false},
+		{"an election", func() { l.b.sync(t, func(u *replica.Update) { u.Campaign = l.a.last.Epoch + 1<<33 }) }, 2, false},
 	} {
-		before := requests.Load()
+		requests, bytes = 0, 0
 		test.call()
-		require.Equal(t, test.want, requests.Load()-before, test.name)
+		require.Equal(t, test.want, requests, test.name)
+		if test.isShort {
+			require.Less(t, bytes, 4000, "%s does not read the orders of the caller", test.name)
+		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -216,23 +215,16 @@ func TestBadInput_Records(t *testing.T) {
 // The table was another one meanwhile: by the revision it is found nevertheless.
 func TestB7_SetBackToAnEarlierServer(t *testing.T) {
 	t.Parallel() // it mostly waits
-	dir := filepath.Join(t.TempDir(), "data")
-	r := newRestarting(t, embed.Config{Dir: dir})
+	r := newRestarting(t, embed.Config{Dir: filepath.Join(t.TempDir(), "data")})
 	l := newLoss(t, dial(t, clientv3.Config{Endpoints: []string{r.server.Endpoint()}}))
-	r.stop()
-	copied := dir + ".copy"
-	require.NoError(t, os.CopyFS(copied, os.DirFS(dir)))
-	r.start()
+	r.save()
 	l.delete("", clientv3.WithPrefix())
 	for range 30 {
 		l.a.sync(t, nil)
 	}
 	require.NotEqual(t, l.before.Server, l.a.last.Server)
 	l.b.sync(t, nil)
-	r.stop()
-	require.NoError(t, os.RemoveAll(dir))
-	require.NoError(t, os.Rename(copied, dir))
-	r.start()
+	r.restore()
 	again := newMember(l.a.table, 7) // the same process, which has lost its lease
 	v := again.sync(t, nil)
 	require.NotEqual(t, l.before.Server, v.Server)
@@ -248,19 +240,12 @@ func TestB7_RestoredData(t *testing.T) {
 	t.Parallel()                                // it mostly waits
 	for _, ahead := range []bool{false, true} { // other keys have taken more revisions since
 		t.Run(fmt.Sprint("ahead ", ahead), func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "data")
-			r := newRestarting(t, embed.Config{Dir: dir})
+			r := newRestarting(t, embed.Config{Dir: filepath.Join(t.TempDir(), "data")})
 			l := newLoss(t, dial(t, clientv3.Config{Endpoints: []string{r.server.Endpoint()}}))
-			r.stop()
-			copied := dir + ".copy"
-			require.NoError(t, os.CopyFS(copied, os.DirFS(dir)))
-			r.start()
+			r.save()
 			l.a.sync(t, nil)
 			require.Equal(t, l.before.Server, l.b.sync(t, nil).Server, "a restart is no loss")
-			r.stop()
-			require.NoError(t, os.RemoveAll(dir))
-			require.NoError(t, os.Rename(copied, dir))
-			r.start()
+			r.restore()
 			for i := 0; ahead && i < 10; i++ {
 				_, err := l.client.Put(t.Context(), "/other", "")
 				require.NoError(t, err)
@@ -269,6 +254,28 @@ func TestB7_RestoredData(t *testing.T) {
 			require.Equal(t, l.a.last.Server, l.b.sync(t, nil).Server)
 		})
 	}
+}
+
+// A heartbeat writes before it reads. Its own revision does not hide that etcd was set back by one.
+func TestB7_SetBackByOneRevision(t *testing.T) {
+	t.Parallel() // it mostly waits
+	r := newRestarting(t, embed.Config{Dir: filepath.Join(t.TempDir(), "data")})
+	l := newLoss(t, dial(t, clientv3.Config{Endpoints: []string{r.server.Endpoint()}}))
+	l.a.sync(t, nil)
+	r.save()
+	l.put("other", "")
+	_, err := l.a.table.Read(t.Context(), l.a.query())
+	require.NoError(t, err)
+	r.restore()
+	require.NotEqual(t, l.before.Server, l.a.sync(t, nil).Server)
+}
+
+// A heartbeat does not read the caller's report, and yet shows that it was deleted.
+func TestB7_ReportDeleted(t *testing.T) {
+	l := newLoss(t, clientOf(t, startServer(t, embed.Config{})))
+	require.NotZero(t, l.b.sync(t, nil).Stored)
+	l.delete("reports/2")
+	require.Zero(t, l.b.sync(t, nil).Stored)
 }
 
 // The records are in another cluster, as after the restore of a snapshot, which keeps the versions of

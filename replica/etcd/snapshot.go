@@ -69,10 +69,29 @@ func sinceOf(q replica.Query, server string) (revision int64, version uint64) {
 	return revision, version
 }
 
-// head returns operations that read what a query shows. leader is the one that is known. changes: the
-// transaction that they are in writes members, orders or tasks. Its conditions hold for what was
-// before it.
-func (t *Table) head(q replica.Query, leader uint64, changes bool) []clientv3.Op {
+// ownKeys returns the keys of an ID.
+func ownKeys(id string) (keys []string) {
+	for _, kind := range kinds {
+		keys = append(keys, kind+id)
+	}
+	return keys
+}
+
+// own returns what the next call of an ID may begin with.
+func (s *snapshot) own(id string) *snapshot {
+	last := &snapshot{table: s.table, batch: s.batch, kvs: make(map[string]*mvccpb.KeyValue)}
+	for _, key := range append(ownKeys(id), keyTable) {
+		if kv := s.kvs[key]; kv != nil {
+			last.kvs[key] = kv
+		}
+	}
+	return last
+}
+
+// head returns operations that read what a query shows, and the caller's own keys that are given. leader
+// is the one that is known. changes: the transaction that they are in writes members, orders or tasks. Its
+// conditions hold for what was before it.
+func (t *Table) head(q replica.Query, leader uint64, changes bool, own []string) []clientv3.Op {
 	since, _ := sinceOf(q, "")
 	of, full := clientv3.WithMinModRev(since+1), since == 0
 	changed := func(key string, ops ...clientv3.Op) clientv3.Op { // if it was written since
@@ -86,8 +105,8 @@ func (t *Table) head(q replica.Query, leader uint64, changes bool) []clientv3.Op
 		t.all(keyTable), t.get(keyEpoch), t.get(keyBatch), t.get(beats + idText(leader)),
 		changed(keyChanged, t.all(members, of), t.all(removed, of), t.all(beats)),
 	}
-	for _, kind := range kinds {
-		ops = append(ops, t.get(kind+idText(q.Self)))
+	for _, key := range own {
+		ops = append(ops, t.get(key))
 	}
 	if q.Beats {
 		ops = append(ops, t.all(beats))
@@ -116,9 +135,11 @@ func (s *snapshot) add(t *Table, all []*etcdserverpb.ResponseOp) {
 	}
 }
 
-// read returns what the operations of head have read. The error is a sign of a loss, or wraps ErrForeign.
-func (t *Table) read(resp *clientv3.TxnResponse, self string, was *known) (*snapshot, error) {
+// read returns what the operations of head have read, and the caller's own records that have not changed.
+// The error is a sign of a loss, or wraps ErrForeign.
+func (t *Table) read(resp *clientv3.TxnResponse, self string, was *known, unchanged map[string]*mvccpb.KeyValue) (*snapshot, error) {
 	s := &snapshot{revision: resp.Header.Revision, cluster: strconv.FormatUint(resp.Header.ClusterId, 16), kvs: make(map[string]*mvccpb.KeyValue)}
+	maps.Copy(s.kvs, unchanged)
 	s.add(t, resp.Responses)
 	table, ok1 := decode[tableRecord](s.kvs[keyTable])
 	batch, ok2 := decode[batchRecord](s.kvs[keyBatch])
@@ -140,7 +161,7 @@ func (t *Table) read(resp *clientv3.TxnResponse, self string, was *known) (*snap
 		return s, s.lost("the key batch or epoch was changed by hand")
 	case own && (!ok3 || !ok4):
 		return s, s.lost("the key members/%s or beats/%[1]s was changed by hand", self)
-	case s.revision < was.revision && (acked || table.Confirmed): // otherwise another replica has found it
+	case (s.revision < was.revision || unchanged != nil && s.revision == was.revision) && (acked || table.Confirmed): // otherwise another replica has found it
 		return s, s.lost("etcd is set back: it had revision %d, and has %d", was.revision, s.revision)
 	case acked && beat.Heartbeat < was.heartbeat && s.mod(removed+self) == 0:
 		return s, s.lost("the key beats/%s is older than what this replica has put", self)

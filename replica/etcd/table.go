@@ -34,7 +34,8 @@ type known struct {
 	server    string
 	revision  int64
 	leader    uint64
-	heartbeat uint64 // of the last Sync
+	heartbeat uint64    // of the last Sync
+	last      *snapshot // the table's record and those of the ID
 }
 
 // New returns the table under a prefix, such as "/pollers/". A slash is added if the prefix does
@@ -126,25 +127,29 @@ func (t *Table) call(ctx context.Context, q replica.Query, w *write) (replica.Vi
 
 // try is call until something has changed. It updates what is known.
 func (t *Table) try(ctx context.Context, q *replica.Query, w *write, was *known) (replica.View, error) {
-	s, err := t.begin(ctx, *q, w, was)
+	var err error
+	s := w.remembered(was.last)
+	if s == nil {
+		s, err = t.begin(ctx, *q, w, was)
+	}
 	for err == nil {
 		tx, err2 := w.next(s)
 		if err = err2; tx == nil || err != nil {
 			break
 		}
 		var resp *clientv3.TxnResponse
-		resp, err = t.client.Txn(ctx).If(tx.cmps...).Then(slices.Concat(tx.ops, t.head(*q, was.leader, tx.changes))...).Commit()
+		resp, err = t.client.Txn(ctx).If(tx.cmps...).Then(slices.Concat(tx.ops, t.head(*q, was.leader, tx.changes, tx.own))...).Commit()
 		if err == nil && !resp.Succeeded {
-			err = errAgain
+			was.last, err = nil, errAgain
 		} else if err == nil {
 			w.written(tx)
-			s, err = t.read(resp, idText(q.Self), was)
+			s, err = t.read(resp, idText(q.Self), was, tx.known)
 		}
 	}
 	if err != nil {
 		return replica.View{}, err
 	}
-	known := known{server: s.table.Server, revision: s.revision, leader: s.table.Leader}
+	known := known{server: s.table.Server, revision: s.revision, leader: s.table.Leader, last: s.own(idText(q.Self))}
 	switch {
 	case w.published && w.u.Server == known.server:
 		known.heartbeat = w.u.Member.Heartbeat
@@ -165,14 +170,14 @@ func (t *Table) try(ctx context.Context, q *replica.Query, w *write, was *known)
 
 // begin reads what a call shows and replaces, as of one revision.
 func (t *Table) begin(ctx context.Context, q replica.Query, w *write, was *known) (*snapshot, error) {
-	ops := t.head(q, was.leader, false)
+	ops := t.head(q, was.leader, false, ownKeys(idText(q.Self)))
 	rest := max(0, maxOps-len(ops)) // of what it replaces, for further transactions
 	ops = append(ops, w.reads()...)
 	resp, err := t.client.Txn(ctx).Then(ops[:min(len(ops), maxOps)]...).Commit()
 	if err != nil {
 		return nil, err
 	}
-	s, err := t.read(resp, idText(q.Self), was)
+	s, err := t.read(resp, idText(q.Self), was, nil)
 	if err != nil {
 		return nil, err
 	}

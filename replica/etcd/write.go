@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/f8949c05/orchestrator"
@@ -32,6 +33,10 @@ type transaction struct {
 	bytes int
 	err   error // of a record that cannot be written
 
+	puts  []string                    // the keys
+	own   []string                    // the caller's own keys that are to be read
+	known map[string]*mvccpb.KeyValue // the others, and the table's record
+
 	changes        bool   // it changes members, orders or tasks
 	units          int    // how many it has
 	gone           string // of a unit: the ID of a member whose record it removes
@@ -51,6 +56,7 @@ func (tx *transaction) put(s *snapshot, key string, record any) {
 			tx.t.prefix, key, len(value), maxBytes)
 	}
 	tx.compare(s, key)
+	tx.puts = append(tx.puts, key)
 	tx.ops, tx.bytes, tx.err = append(tx.ops, clientv3.OpPut(tx.t.prefix+key, value)), tx.bytes+len(value), cmp.Or(tx.err, err)
 }
 
@@ -68,6 +74,7 @@ type write struct {
 	published bool // what the caller says of itself is written
 	done      bool // everything is
 	batch     bool // the batch takes effect, so far
+	guess     bool // nothing was read: what the last call has read is compared
 	// units are the parts that must be in one transaction: all that is for a member, or a task.
 	units []*transaction
 }
@@ -85,7 +92,7 @@ func (w *write) next(s *snapshot) (*transaction, error) {
 	if !w.published && s.beat(self).Heartbeat >= u.Member.Heartbeat {
 		return nil, nil
 	}
-	tx, table, batch := &transaction{t: w.t}, s.table, s.batch
+	tx, table, batch := &transaction{t: w.t, own: ownKeys(self)}, s.table, s.batch
 	var changed []string
 	if !w.published {
 		if table = w.publish(s); table.Epoch != s.table.Epoch {
@@ -125,8 +132,29 @@ func (w *write) next(s *snapshot) (*transaction, error) {
 	if len(changed) > 0 {
 		tx.ops = append(tx.ops, clientv3.OpPut(w.t.prefix+keyChanged, strings.Join(changed, " ")))
 	}
+	if w.guess {
+		tx.compare(s, orders+self)
+		tx.compare(s, reports+self)
+		tx.known, tx.own = s.kvs, slices.DeleteFunc(tx.own, func(key string) bool { return !slices.Contains(tx.puts, key) })
+	}
 	tx.changes = len(changed) > 0 || batch != s.batch
 	return tx, tx.err
+}
+
+// remembered returns what the last call of the ID has read, if it suffices for a heartbeat or a report,
+// and otherwise nil. The transaction fails if it has changed.
+func (w *write) remembered(last *snapshot) *snapshot {
+	w.guess = false
+	if w.done || last == nil {
+		return nil
+	}
+	u, self := w.u, idText(w.u.Self)
+	isPlain := u.Campaign == 0 && !u.Confirm && u.Batch == nil && len(u.Asks)+len(u.Left) == 0
+	if !isPlain || u.Server != last.table.Server || last.mod(members+self) == 0 || last.beat(self).Heartbeat >= u.Member.Heartbeat {
+		return nil
+	}
+	w.guess = true
+	return last
 }
 
 // written records that a transaction was written.
