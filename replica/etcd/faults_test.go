@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/internal/netfault"
@@ -192,6 +194,26 @@ func TestE6_WatchCut(t *testing.T) {
 			require.Len(t, ordersFor(v, name), 1)
 		})
 	}
+}
+
+// Each call connects anew, whatever pause the client makes between two attempts.
+func TestB5_ConnectsAtOnce(t *testing.T) {
+	r := newRestarting(t, embed.Config{Dir: filepath.Join(t.TempDir(), "data")})
+	pause := backoff.Config{BaseDelay: time.Hour, Multiplier: 1, MaxDelay: time.Hour}
+	m := newMember(etcd.New(dial(t, clientv3.Config{
+		Endpoints: []string{r.server.Endpoint()}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{Backoff: pause})},
+	}), unique()), 1)
+	m.sync(t, nil)
+	r.stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := m.try(ctx, nil)
+	require.Error(t, err)
+	r.start()
+	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err = m.try(ctx, nil)
+	require.NoError(t, err)
 }
 
 // A batch of the largest size is written in transactions that etcd takes by default.

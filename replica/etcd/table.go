@@ -98,6 +98,9 @@ func (t *Table) call(ctx context.Context, q replica.Query, w *write) (replica.Vi
 	if t.err != nil {
 		return replica.View{}, t.err
 	}
+	if conn := t.client.ActiveConnection(); conn != nil {
+		conn.ResetConnectBackoff() // its pauses grow to two minutes while etcd is away
+	}
 	t.mu.Lock()
 	was := t.known[q.Self]
 	was.revision = t.newest.revision
