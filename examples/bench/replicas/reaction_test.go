@@ -49,7 +49,9 @@ func reaction(t *testing.T, all []way, r *results, cfg config) {
 					})
 				}
 			}
-			goals(r, of, f)
+			if all[0].store == onPostgres {
+				goals(r, of, f)
+			}
 		})
 	}
 }
@@ -115,6 +117,9 @@ func goals(r *results, t *table, f fleet) {
 	r.medians(t, listen, 100, "ms", added)
 	r.medians(t, listen, f.gap, "ms", join+gap, endMember+gap, endLeader+gap)
 	for _, column := range []string{"without LISTEN", pgBouncer} {
+		if !slices.Contains(t.columns, column) {
+			continue
+		}
 		for _, row := range []string{cold, join + even, endMember + even, endLeader + even, added} {
 			with, _ := t.of(listen, row)
 			without, _ := t.of(column, row)

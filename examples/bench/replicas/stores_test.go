@@ -55,7 +55,7 @@ func ways(t *testing.T, store string) (all []way, named string) {
 		p := &program{&proctest.Process{T: t, Name: store, Role: serverRole}, proctest.FreeAddrs(t, 1)[0]}
 		p.Settings = programSettings{store, p.addr, t.TempDir()}
 		p.Start()
-		return []way{{server: p, column: store, store: store, url: "http://" + p.addr}}, map[string]string{onEtcd: "etcd " + version.Version, onMemory: "memory"}[store]
+		return []way{{server: p, column: store, store: store, url: "http://" + p.addr}}, map[string]string{onEtcd: "etcd " + version.Version}[store]
 	}
 	s := pgtest.StartDurable(t)
 	s.SQL(database, "alter system set max_connections = 2200") // two for each of 1,000 replicas
