@@ -33,9 +33,8 @@ simulate: ## run SCHEDULES seeds of the simulator (100000) from number SEED on (
 defects: ## build the library with each deliberate defect, and check that it is found: minutes
 	DEFECTS=. .ci/run defects
 
-model: ## check the protocols on etcd and of replicas as models, with spin and gcc: minutes
-	etcd/model/check.sh
-	replica/model/check.sh -full
+model: ## search the model of replicas, the large configurations too: minutes
+	go test ./simulator/model -count=1 -timeout=0 -model.all -model.large
 
 release: ## print what a release of VERSION would do; DO=-do does it, without a push
 	GOWORK=off go run -C tools ./release -root "$(CURDIR)" -version "$(VERSION)" $(DO)

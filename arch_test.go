@@ -73,10 +73,6 @@ var mayImport = map[string]string{
 		"google.golang.org",
 	"communicator/grpc/orchestratorv1": "std google.golang.org",
 	"communicator/grpc/boltfile":       "std worker go.etcd.io/bbolt",
-	"etcd":                             "std . worker internal/backoff internal/membership internal/lease internal/loglimit etcd/internal/keys etcd/internal/mirror go.etcd.io/etcd go.uber.org/zap golang.org/x/sync google.golang.org/grpc",
-	"etcd/embed":                       "std go.etcd.io go.uber.org/zap google.golang.org/grpc",
-	"etcd/internal/keys":               "std",
-	"etcd/internal/mirror":             "std internal/backoff go.etcd.io/etcd",
 
 	"replica":             "std . worker internal/backoff internal/loglimit internal/panics",
 	"replica/memory":      "std replica internal/backoff",
@@ -110,7 +106,6 @@ var mayImport = map[string]string{
 	"communicator/grpc/e2e":               "",
 	"examples/browsertest":                "",
 	"communicator/grpc/internal/grpctest": "std communicator/grpc/orchestratorv1 google.golang.org",
-	"etcd/e2e":                            "",
 	"examples/internal/stage/stagetest":   "std examples/internal/stage",
 	"internal/draintest":                  "std dashboard/api",
 	"internal/netfault":                   "std",
@@ -127,13 +122,12 @@ var mayImport = map[string]string{
 // of all other packages may not import it. etcd/... is etcd and everything below it.
 var mayLink = map[string]string{
 	// Prometheus makes a binary four times as large. The etcd server links it.
-	"github.com/prometheus": "stats replica/admin etcd/embed replica/etcd/embed examples/...",
-	"go.etcd.io/bbolt":      "communicator/grpc/boltfile etcd/embed replica/etcd/embed examples/...",
-	"go.etcd.io/etcd":       "etcd/... replica/etcd/... examples/...",
+	"github.com/prometheus": "stats replica/admin replica/etcd/embed examples/...",
+	"go.etcd.io/bbolt":      "communicator/grpc/boltfile replica/etcd/embed examples/...",
+	"go.etcd.io/etcd":       "replica/etcd/... examples/...",
 	// Some sixty modules.
-	"go.etcd.io/etcd/server": "etcd/embed replica/etcd/embed examples/...",
-	// The transports do not know each other.
-	"etcd":                 "etcd/... replica/etcd/... examples/...", // replica/etcd in tests
+	"go.etcd.io/etcd/server": "replica/etcd/embed examples/...",
+	// Replicas and managers do not know each other.
 	"communicator/grpc":    "communicator/grpc/... examples/...",
 	"github.com/jackc/pgx": "replica/postgres/... examples/...",
 	"github.com/chromedp":  "examples/browsertest",

@@ -24,8 +24,8 @@
 // starts elsewhere what no other worker reports. This includes the workers that still run the
 // tasks of a leader before this one. If workers register themselves with a leader that has
 // restarted, give them time with [WithInitialWait]: for that long the leader starts nothing
-// that a worker unheard of may run. Packages etcd, replica and manager know all of their
-// workers before the first term.
+// that a worker unheard of may run. Packages replica and manager know all of their workers
+// before the first term.
 //
 // # Guarantees
 //
@@ -181,7 +181,7 @@
 // At the others it may still start tasks, for example those of a worker that it
 // removes, which may already run under the successor. So end the leader's context with
 // ErrDeposed as soon as it may have lost the election, or check each write against the
-// election. Package etcd does both.
+// election. Package replica does both.
 //
 // # Workers
 //

@@ -265,8 +265,8 @@ func WithSettle(d time.Duration) Option {
 // moves and drains as usual.
 //
 // The default, and 0, is no wait. Then all workers that may run tasks must be added before the first
-// term; otherwise their tasks run twice. Packages etcd, replica and manager add all of theirs, so
-// they need no wait. It must be between 0 and an hour.
+// term; otherwise their tasks run twice. Packages replica and manager add all of theirs, so they
+// need no wait. It must be between 0 and an hour.
 func WithInitialWait(d time.Duration) Option {
 	return checked(func(c *config) { c.InitialWait = d }, d >= 0 && d <= time.Hour, "WithInitialWait(%v): must be between 0 and 1h", d)
 }

@@ -10,7 +10,6 @@ require (
 	github.com/dgryski/go-jump v0.0.0-20170409065014-e1f439676b57
 	github.com/f8949c05/orchestrator v0.0.0
 	github.com/f8949c05/orchestrator/communicator/grpc v0.0.0
-	github.com/f8949c05/orchestrator/etcd v0.0.0
 	github.com/f8949c05/orchestrator/replica/etcd v0.0.0
 	github.com/f8949c05/orchestrator/replica/postgres v0.0.0
 	github.com/getkin/kin-openapi v0.152.0

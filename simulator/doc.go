@@ -77,7 +77,7 @@
 // starts its tasks again on a worker that does not know the successor. No knowledge
 // of the workers prevents this. A coordinator prevents it if it ends the first
 // leader's time before the second's begins, or refuses the first leader's writes, as
-// with package etcd.
+// with package replica.
 //
 // # Rules of placement
 //

@@ -133,7 +133,7 @@
 // Check cannot close the gap between steps 1 and 4.
 //
 // Tokens can. [Token] returns a number that rises with each new owner of a task, if
-// the transport provides tokens (package etcd does). A store receives the token with
+// the transport provides tokens (package replica does). A store receives the token with
 // each write and remembers the highest token per task and scope. It refuses a lower
 // token in the same atomic step as the write. Such a store accepts no write of a
 // former owner after a write of the new owner, whatever was paused. So a new owner

@@ -201,7 +201,7 @@ func hookOf[F any](c *config, option string, given any) F {
 // can a task that has called [Movable]. Over a transport that loses pins, a job that runs
 // is never stopped: a drain waits for it, and even a task that is not expected any more
 // runs to its end. Transports that use neither List nor Report pin nothing: with package
-// etcd a running job may move.
+// replica a running job may move.
 //
 // f is called without locks, from many goroutines at the same time; it may call the
 // worker. [Worker.Close] does not wait for f. T must be the worker's.

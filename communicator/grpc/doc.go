@@ -1,7 +1,7 @@
 // Package grpc carries assignments over gRPC, directly from one manager to its
 // workers. It has the two ends of the wire: a [Communicator], which calls workers, and a
-// [Server], which serves one worker. They work with any membership, such as that of
-// package etcd.
+// [Server], which serves one worker. They work with any membership and any leader, such as
+// one that replica.Lead has elected.
 //
 // Package manager, in a folder of this one, is built on both. It also keeps the tasks and
 // the members. It is for teams that have a single manager, or want no store in the path

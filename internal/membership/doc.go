@@ -1,7 +1,7 @@
 // Package membership runs a worker as a member of a cluster, independent of the
 // transport. A [Runner] joins with retries, keeps the membership, announces that the
-// worker drains, and leaves. If the membership is lost, it joins again. Packages etcd
-// and communicator/grpc/manager supply the [Transport].
+// worker drains, and leaves. If the membership is lost, it joins again. Package
+// communicator/grpc/manager supplies the [Transport].
 //
 // A session is one membership, from Open to Leave. Its steps, in order:
 //

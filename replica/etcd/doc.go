@@ -1,9 +1,14 @@
 // Package etcd is a table of replicas in etcd, tested with version 3.7. It keeps every clause of
-// [replica.Backend], and E3 and E6 of package etcd of this library.
+// [replica.Backend], and these:
 //
-//	client, err := clientv3.New(clientv3.Config{Endpoints: …})
-//	…
-//	err = replica.Run(ctx, etcd.New(client, "/pollers/"), replica.Names("acme", "initech"), poll)
+//   - E3: The [Registry] survives every restart, and a loss of the table.
+//
+//   - E6: Transactions stay within etcd's default limits, whatever the size of the fleet. A watch
+//     that was cut or compacted, or that ends up at another etcd, misses no change.
+//
+//     client, err := clientv3.New(clientv3.Config{Endpoints: …})
+//     …
+//     err = replica.Run(ctx, etcd.New(client, "/pollers/"), replica.Names("acme", "initech"), poll)
 //
 // [Registry] keeps tasks with content that users change, as a Source. The package has only a client.
 // Package embed below it runs a server in the process, for tests and examples.

@@ -57,7 +57,7 @@
 // StartThenStop, than its moves allow), whatever crashes, is cut off, is slow or
 // arrives late. The condition is that workers keep what package worker promises with
 // a lease. There are no tokens: a store that must refuse a former owner needs
-// package etcd. A task that runs to completion completes at least once, and its
+// package replica. A task that runs to completion completes at least once, and its
 // completion is recorded once for each version of its content. Package worker
 // describes which jobs suit this, and which need a queue.
 //

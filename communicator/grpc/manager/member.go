@@ -36,7 +36,7 @@ import (
 // manager knows its members: they continue and stop nothing.
 //
 // [worker.WithLease] describes what is guaranteed, and what no clock can guarantee.
-// Tasks have no tokens; package etcd provides them.
+// Tasks have no tokens; package replica provides them.
 type Member struct {
 	manager  string
 	name     string
