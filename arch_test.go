@@ -41,10 +41,9 @@ var mayImport = map[string]string{
 	"internal/panics":   "std",
 	".":                 "std rebalance internal/handover internal/loglimit internal/panics internal/term",
 
-	"recruit":             "std internal/loglimit internal/panics",
-	"internal/lease":      "std golang.org/x/sys/unix",
-	"worker":              "std . internal/backoff internal/lease internal/panics",
-	"internal/membership": "std . worker internal/backoff",
+	"recruit":        "std internal/loglimit internal/panics",
+	"internal/lease": "std golang.org/x/sys/unix",
+	"worker":         "std . internal/backoff internal/lease internal/panics",
 
 	"communicator":                  "std .",
 	"communicator/communicatortest": "std .", // linked into the tests of users: no test library
@@ -60,11 +59,12 @@ var mayImport = map[string]string{
 	"communicator/grpc": "std . worker google.golang.org " +
 		"communicator/grpc/internal/identity communicator/grpc/internal/option communicator/grpc/internal/peer " +
 		"communicator/grpc/internal/state communicator/grpc/internal/wire communicator/grpc/orchestratorv1",
-	"communicator/grpc/manager": "std . worker internal/backoff internal/membership internal/loglimit google.golang.org communicator/grpc " +
-		"communicator/grpc/internal/identity communicator/grpc/internal/option communicator/grpc/internal/peer " +
+	"communicator/grpc/manager": "std . worker internal/backoff internal/loglimit google.golang.org communicator/grpc " +
+		"communicator/grpc/manager/internal/membership communicator/grpc/internal/identity communicator/grpc/internal/option communicator/grpc/internal/peer " +
 		"communicator/grpc/internal/state communicator/grpc/internal/wire communicator/grpc/orchestratorv1",
-	"communicator/grpc/internal/identity": "std .",
-	"communicator/grpc/internal/peer":     "std . internal/loglimit communicator/grpc/internal/identity communicator/grpc/orchestratorv1 google.golang.org",
+	"communicator/grpc/manager/internal/membership": "std . worker internal/backoff",
+	"communicator/grpc/internal/identity":           "std .",
+	"communicator/grpc/internal/peer":               "std . internal/loglimit communicator/grpc/internal/identity communicator/grpc/orchestratorv1 google.golang.org",
 	"communicator/grpc/internal/option": "std . communicator/grpc/internal/peer communicator/grpc/internal/state communicator/grpc/internal/wire " +
 		"google.golang.org/grpc",
 	"communicator/grpc/internal/state": pure + "bytes crypto/hmac crypto/rand crypto/sha256 encoding/binary encoding/hex encoding/json strconv sync time " +
@@ -107,7 +107,6 @@ var mayImport = map[string]string{
 	"examples/browsertest":                "",
 	"communicator/grpc/internal/grpctest": "std communicator/grpc/orchestratorv1 google.golang.org",
 	"examples/internal/stage/stagetest":   "std examples/internal/stage",
-	"internal/draintest":                  "std dashboard/api",
 	"internal/netfault":                   "std",
 	"internal/pgtest":                     "std internal/proctest golang.org/x/sys/unix",
 	"internal/proctest":                   "std golang.org/x/sys/unix",
@@ -145,7 +144,6 @@ var testsOnly = map[string]string{
 	"communicator/communicatortest":       "simulator",
 	"communicator/grpc/internal/grpctest": "",
 	"examples/internal/stage/stagetest":   "",
-	"internal/draintest":                  "",
 	"internal/netfault":                   "examples/bench",
 	"internal/pgtest":                     "",
 	"internal/proctest":                   "internal/pgtest",
@@ -201,7 +199,7 @@ func TestArchitecture_SeesFilesWithBuildTags(t *testing.T) {
 func TestD25_OnlyProgramsImportTheDashboard(t *testing.T) {
 	for name, may := range mayImport {
 		top, _, _ := strings.Cut(name, "/")
-		if slices.Contains([]string{"dashboard", "cmd", "examples"}, top) || name == "internal/draintest" || name == "replica/admin" {
+		if slices.Contains([]string{"dashboard", "cmd", "examples"}, top) || name == "replica/admin" {
 			continue
 		}
 		for p := range strings.FieldsSeq(may) {

@@ -1,8 +1,8 @@
 package manager
 
 // The Member: the membership of a worker, from Run to Close. A single session, from
-// registering to leaving, is in session.go. Package internal/membership runs one
-// session after the other.
+// registering to leaving, is in session.go. Package membership runs one session after
+// the other.
 
 import (
 	"context"
@@ -21,8 +21,8 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+	"github.com/f8949c05/orchestrator/communicator/grpc/manager/internal/membership"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
-	"github.com/f8949c05/orchestrator/internal/membership"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -150,7 +150,6 @@ func (m *Member) serve(ctx context.Context, l net.Listener) (err error) {
 			reported.Wait()
 			reporter.finish(ctx)
 		},
-		Lost: "membership lost, registering again",
 	})
 	// The manager knows that the worker has left and makes no more calls, so the
 	// listener can close.

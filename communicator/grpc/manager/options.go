@@ -13,7 +13,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
-	"github.com/f8949c05/orchestrator/internal/membership"
+	"github.com/f8949c05/orchestrator/communicator/grpc/manager/internal/membership"
 )
 
 // Option is for [New]. Every grpc.Option is one.

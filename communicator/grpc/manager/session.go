@@ -18,10 +18,10 @@ import (
 	"github.com/f8949c05/orchestrator"
 	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
+	"github.com/f8949c05/orchestrator/communicator/grpc/manager/internal/membership"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/backoff"
 	"github.com/f8949c05/orchestrator/internal/loglimit"
-	"github.com/f8949c05/orchestrator/internal/membership"
 )
 
 // session is one membership of a worker.
@@ -34,8 +34,8 @@ type session struct {
 }
 
 // open begins a session.
-func (m *Member) open(_ context.Context, s *membership.Session) (membership.Transport, error) {
-	return &session{Session: s, m: m, incarnation: m.worker.Incarnation()}, nil
+func (m *Member) open(s *membership.Session) membership.Transport {
+	return &session{Session: s, m: m, incarnation: m.worker.Incarnation()}
 }
 
 // Join registers until the manager confirms it, or another attempt cannot help.

@@ -1,11 +1,10 @@
-// Package membership runs a worker as a member of a cluster, independent of the
-// transport. A [Runner] joins with retries, keeps the membership, announces that the
-// worker drains, and leaves. If the membership is lost, it joins again. Package
-// communicator/grpc/manager supplies the [Transport].
+// Package membership runs a worker as a member, independent of the transport. A [Runner]
+// joins with retries, keeps the membership, announces that the worker drains, and leaves. If
+// the membership is lost, it joins again. Package manager supplies the [Transport].
 //
 // A session is one membership, from Open to Leave. Its steps, in order:
 //
-//  1. Open begins the session. If it fails, there is nothing to leave.
+//  1. Open begins the session.
 //  2. Join retries until the worker is a member.
 //  3. Keep keeps the membership. The session ends if Keep fails, if the lease may
 //     have expired, or with the context of Run.

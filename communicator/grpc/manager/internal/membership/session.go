@@ -13,12 +13,12 @@ import (
 
 // Reasons for the end of a session.
 var (
-	// ErrDraining ends the session of a closing member that has no tasks left, or
-	// has not joined yet. It is also the reason why a closing member refuses tasks.
-	ErrDraining = errors.New("worker is draining")
+	// errDraining ends the session of a closing member that has no tasks left, or
+	// has not joined yet.
+	errDraining = errors.New("worker is draining")
 	// errAlone reports that no other worker can take the tasks of a closing member.
-	// It wraps ErrDraining: the member does not join again.
-	errAlone = fmt.Errorf("%w: no other worker can take its tasks", ErrDraining)
+	// It wraps errDraining: the member does not join again.
+	errAlone = fmt.Errorf("%w: no other worker can take its tasks", errDraining)
 	// errLeaving reports that the context of Close has ended.
 	errLeaving = errors.New("drain cut short")
 	// errLeaseOver reports that the worker has begun to stop all tasks because its
@@ -26,8 +26,7 @@ var (
 	errLeaseOver = errors.New("lease may have expired")
 )
 
-// Session is one membership of a worker, from Open to Leave. A Transport starts with
-// it what belongs to the membership.
+// Session is one membership of a worker, from Open to Leave.
 type Session struct {
 	worker    *worker.Worker[string]
 	leaseLost <-chan struct{} // from worker.LeaseLost when the session began
@@ -35,7 +34,9 @@ type Session struct {
 	draining  bool            // drain was seen; used by the Runner's goroutine only
 	alone     chan struct{}   // capacity 1: has a token once Alone was called
 
-	ctx    context.Context // of the session; its cause is why the session ended
+	// ctx ends when all tasks have stopped, or earlier if the membership is lost. Its
+	// cause is the reason.
+	ctx    context.Context
 	cancel context.CancelCauseFunc
 	parts  sync.WaitGroup
 }
@@ -48,26 +49,21 @@ func newSession(ctx context.Context, w *worker.Worker[string], drain <-chan stru
 	return s
 }
 
-// Context returns the context of the session. It ends when all tasks have stopped, or
-// earlier if the membership is lost. Its cause is the reason.
-func (s *Session) Context() context.Context { return s.ctx }
-
 // Draining returns a channel that is closed when the member must drain.
 func (s *Session) Draining() <-chan struct{} { return s.drain }
 
-// Go runs a part of the session in a goroutine, with the session's context. An error
-// of a part ends the session, which waits for all its parts. After Open, only a part
-// or a method of the Transport may call Go.
-func (s *Session) Go(part func(context.Context) error) {
+// run runs a part of the session in a goroutine, with the session's context. An error
+// of a part ends the session, which waits for all its parts.
+func (s *Session) run(part func(context.Context) error) {
 	s.parts.Go(func() {
 		if err := part(s.ctx); err != nil {
-			s.End(err)
+			s.end(err)
 		}
 	})
 }
 
-// End ends the session. Only the first reason counts.
-func (s *Session) End(reason error) { s.cancel(reason) }
+// end ends the session. Only the first reason counts.
+func (s *Session) end(reason error) { s.cancel(reason) }
 
 // Alone reports that no other member can take the tasks of a draining worker. The
 // session then finishes the pinned tasks that run now, and ends. Only the first call
@@ -167,7 +163,7 @@ func (s *Session) early(ctx context.Context, reason error) error {
 	left := slices.ContainsFunc(s.worker.Status(), func(t worker.TaskStatus[string]) bool {
 		return t.State != worker.Completed && t.State != worker.Failed
 	})
-	drained := errors.Is(reason, ErrDraining)
+	drained := errors.Is(reason, errDraining)
 	// A worker that loses its lease while it drains is empty too, although its tasks have
 	// not moved.
 	emptied := s.draining && !drained && s.hasLostLease()

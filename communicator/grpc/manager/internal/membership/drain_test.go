@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/f8949c05/orchestrator/internal/membership"
+	"github.com/f8949c05/orchestrator/communicator/grpc/manager/internal/membership"
 )
 
 // draining returns a member that drains when the context of Run has ended.
@@ -28,7 +28,7 @@ func TestW6_RunDrainsWhenItsContextEnds(t *testing.T) {
 		m.add("a", "b")
 		m.cancel(errOver)
 		after(membership.DefaultDrain - time.Second)
-		require.Equal(t, []string{"open", "join", "announce"}, m.noted())
+		require.Equal(t, []string{"join", "announce"}, m.noted())
 		require.NoError(t, m.worker.Remove(t.Context(), "a"))
 		require.NoError(t, m.worker.Remove(t.Context(), "b"))
 		require.True(t, m.ended())

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/f8949c05/orchestrator/internal/membership"
+	"github.com/f8949c05/orchestrator/communicator/grpc/manager/internal/membership"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -44,7 +44,7 @@ type cluster struct {
 	mu     sync.Mutex
 	events []string
 	at     []time.Time // of the events
-	away   error       // why Open fails; nil: it succeeds
+	away   error       // why Join fails; nil: it succeeds
 	silent bool        // the lease is not renewed
 }
 
@@ -89,6 +89,12 @@ type session struct {
 
 func (s *session) Join(ctx context.Context) error {
 	s.note("join")
+	s.mu.Lock()
+	away := s.away
+	s.mu.Unlock()
+	if away != nil {
+		return away
+	}
 	if s.join != nil {
 		if err := s.join(ctx); err != nil {
 			return err
@@ -208,18 +214,9 @@ func (m *member) start() *member {
 
 func (m *member) config() membership.Config {
 	return membership.Config{
-		Open: func(_ context.Context, s *membership.Session) (membership.Transport, error) {
-			m.note("open")
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			if m.away != nil {
-				return nil, m.away
-			}
-			return &session{s, m.cluster, m.worker}, nil
-		},
+		Open:    func(s *membership.Session) membership.Transport { return &session{s, m.cluster, m.worker} },
 		Final:   func(err error) bool { return errors.Is(err, errFinal) || errors.Is(err, worker.ErrClosed) },
 		Stopped: func(context.Context) { m.note("stopped") },
-		Lost:    "membership lost",
 	}
 }
 

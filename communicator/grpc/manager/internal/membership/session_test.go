@@ -37,7 +37,7 @@ func TestSession_Early(t *testing.T) {
 		reason error
 		early  bool
 	}{
-		"the lease was lost after all tasks had moved": {true, ErrDraining, false},
+		"the lease was lost after all tasks had moved": {true, errDraining, false},
 		"not closing":                         {false, lost, false},
 		"the lease was lost while it drained": {true, lost, true},
 	} {
@@ -61,7 +61,7 @@ func TestSession_TheLastWorkerIsNotEarly(t *testing.T) {
 	s, w := newTestSession(t)
 	s.draining = true
 	require.NoError(t, w.Add(t.Context(), "a"))
-	require.Error(t, s.early(t.Context(), ErrDraining))
+	require.Error(t, s.early(t.Context(), errDraining))
 	require.NoError(t, s.early(t.Context(), errAlone))
-	require.ErrorIs(t, errAlone, ErrDraining, "errAlone must wrap ErrDraining")
+	require.ErrorIs(t, errAlone, errDraining, "errAlone must wrap errDraining")
 }

@@ -20,12 +20,12 @@ func TestRun_TheOrderOfLeaving(t *testing.T) {
 		m.stop = time.Minute // far longer than the lease
 		m.cancel(errOver)
 		after(time.Minute - time.Second)
-		require.Equal(t, []string{"open", "join"}, m.noted())
+		require.Equal(t, []string{"join"}, m.noted())
 		require.Len(t, m.worker.Status(), 1)
 		after(time.Second)
 		require.True(t, m.ended())
 		require.ErrorIs(t, m.err, errOver)
-		require.Equal(t, []string{"open", "join", "stopped", "leave"}, m.noted())
+		require.Equal(t, []string{"join", "stopped", "leave"}, m.noted())
 		require.ErrorIs(t, m.worker.Rejoin(t.Context()), worker.ErrClosed)
 		require.Zero(t, m.said("level=WARN"))
 	})
@@ -51,7 +51,7 @@ func TestRun_JoinsAgain(t *testing.T) {
 				before := m.worker.Incarnation()
 				c.lose(m)
 				after(50 * time.Millisecond)
-				require.Equal(t, []string{"open", "join", "leave", "open", "join"}, m.noted())
+				require.Equal(t, []string{"join", "leave", "join"}, m.noted())
 				require.Empty(t, m.worker.Status())
 				require.Len(t, m.causes, 1)
 				require.ErrorIs(t, m.causes[0], c.cause)
@@ -73,25 +73,22 @@ func TestRun_LeavesLast(t *testing.T) {
 		after(time.Second)
 		m.cancel(errOver)
 		after(time.Hour - 2*time.Second)
-		require.Equal(t, []string{"open", "join"}, m.noted(), "a task has not stopped")
+		require.Equal(t, []string{"join"}, m.noted(), "a task has not stopped")
 		after(time.Second)
-		require.Equal(t, []string{"open", "join", "stopped", "leave"}, m.noted())
+		require.Equal(t, []string{"join", "stopped", "leave"}, m.noted())
 
 		m = startMember(t, &cluster{ends: time.Minute})
 		m.cancel(errOver)
 		after(time.Minute)
-		require.Equal(t, []string{"open", "join", "stopped", "kept", "leave"}, m.noted())
+		require.Equal(t, []string{"join", "stopped", "kept", "leave"}, m.noted())
 	})
 }
 
-// A session that cannot begin leaves the worker as it is.
-func TestRun_OpenFails(t *testing.T) {
+// A member that has not joined tries again until its context ends, and loses no lease.
+func TestRun_JoinFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startMember(t, &cluster{away: errAway})
-		before := m.worker.Incarnation()
 		after(10 * time.Second)
-		require.NotContains(t, m.noted(), "leave")
-		require.Equal(t, before, m.worker.Incarnation())
 		require.Zero(t, m.said("lease lost"))
 		m.cancel(errOver)
 		require.True(t, m.ended())
@@ -106,41 +103,28 @@ func TestRun_PausesBetweenSessions(t *testing.T) {
 		after(10 * time.Second)
 		pauses := m.pauses()
 		for i, longest := range []time.Duration{50, 100, 200, 400, 800, 1000, 1000} {
-			require.LessOrEqual(t, pauses[i], longest*time.Millisecond)
-			require.GreaterOrEqual(t, pauses[i], longest*time.Millisecond/2)
+			require.LessOrEqual(t, pauses[2*i+1], longest*time.Millisecond) // after leaving
+			require.GreaterOrEqual(t, pauses[2*i+1], longest*time.Millisecond/2)
 		}
 		m.set(func(c *cluster) { c.away = nil })
 		after(time.Second)
-		opened := len(m.noted())
+		joined := len(m.noted())
 		m.lost <- errAway
 		after(time.Second)
-		require.Equal(t, []string{"leave", "open", "join"}, m.noted()[opened:])
-		require.LessOrEqual(t, m.pauses()[opened], 50*time.Millisecond)
+		require.Equal(t, []string{"leave", "join"}, m.noted()[joined:])
+		require.LessOrEqual(t, m.pauses()[joined], 50*time.Millisecond)
 	})
 }
 
 // A final error ends Run.
 func TestRun_EndsIfNothingHelps(t *testing.T) {
-	for name, c := range map[string]struct {
-		cluster *cluster
-		want    []string
-	}{
-		"Open": {&cluster{away: errFinal}, []string{"open", "stopped"}},
-		"Join": {
-			&cluster{join: func(context.Context) error { return errFinal }},
-			[]string{"open", "join", "stopped", "leave"},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m := startMember(t, c.cluster)
-				require.True(t, m.ended())
-				require.ErrorIs(t, m.err, errFinal)
-				require.Equal(t, c.want, m.noted())
-				require.NoError(t, m.runner.Close(t.Context()))
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		m := startMember(t, &cluster{away: errFinal})
+		require.True(t, m.ended())
+		require.ErrorIs(t, m.err, errFinal)
+		require.Equal(t, []string{"join", "stopped", "leave"}, m.noted())
+		require.NoError(t, m.runner.Close(t.Context()))
+	})
 }
 
 // A worker that is closed meanwhile cannot join again.
@@ -168,7 +152,7 @@ func TestRun_JoinEndsWithTheSession(t *testing.T) {
 		after(time.Second)
 		require.Len(t, causes, 1)
 		require.EqualError(t, causes[0], "lease may have expired")
-		require.Equal(t, []string{"open", "join", "leave", "open", "join"}, m.noted())
+		require.Equal(t, []string{"join", "leave", "join"}, m.noted())
 	})
 }
 

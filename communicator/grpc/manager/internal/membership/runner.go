@@ -14,7 +14,7 @@ import (
 )
 
 // Transport is a session at its transport. Join and Leave are called by the Runner's
-// goroutine, Keep and Announce by goroutines of the session (see [Session.Go]).
+// goroutine, Keep and Announce by goroutines of the session.
 type Transport interface {
 	// Join makes the worker a member. It retries until it succeeds or another
 	// attempt in this session cannot help. If ctx ends first, Join returns its cause.
@@ -33,15 +33,13 @@ type Transport interface {
 
 // Config says how a Runner joins.
 type Config struct {
-	// Open begins a session. If it fails, nothing of the session is left.
-	Open func(ctx context.Context, s *Session) (Transport, error)
+	// Open begins a session.
+	Open func(s *Session) Transport
 	// Final reports whether another session after err cannot help.
 	Final func(err error) bool
 	// Stopped, if not nil, is called once, after all tasks have stopped for good and
 	// before the worker is closed.
 	Stopped func(ctx context.Context)
-	// Lost is the message that is logged before another session.
-	Lost string
 }
 
 // Runner runs one member. Run and Close may be called from many goroutines, Sessions
@@ -211,7 +209,7 @@ func (r *Runner) Sessions(ctx context.Context, c Config) error {
 	waiting.Go(func() {
 		select {
 		case <-r.drain:
-			noMore(ErrDraining) // a worker that has not joined has no tasks to move
+			noMore(errDraining) // a worker that has not joined has no tasks to move
 		case <-ctx.Done():
 			return
 		}
@@ -225,7 +223,7 @@ func (r *Runner) Sessions(ctx context.Context, c Config) error {
 	cancel(err)
 	waiting.Wait()
 	r.closeWorker(ctx) // if no session has
-	if errors.Is(err, errLeaving) || errors.Is(err, ErrDraining) {
+	if errors.Is(err, errLeaving) || errors.Is(err, errDraining) {
 		return nil
 	}
 	return err
@@ -244,7 +242,7 @@ func (r *Runner) repeat(ctx, joining context.Context) error {
 			return err
 		}
 		r.early = nil // counts only for the last session
-		r.log.Warn(r.config.Lost, "worker", r.name, "err", err)
+		r.log.Warn("membership lost, registering again", "worker", r.name, "err", err)
 		if joined {
 			retry.Reset()
 		}
@@ -258,12 +256,8 @@ func (r *Runner) repeat(ctx, joining context.Context) error {
 // left. It reports whether the worker had joined, and why the session ended.
 func (r *Runner) session(ctx, joining context.Context) (joined bool, err error) {
 	s := newSession(ctx, r.worker, r.drain)
-	t, err := r.config.Open(joining, s)
-	if err != nil {
-		s.End(err)
-		return false, err
-	}
-	s.Go(s.awaitLeaseLoss)
+	t := r.config.Open(s)
+	s.run(s.awaitLeaseLoss)
 	if err = s.join(joining, t); err == nil {
 		joined = true
 		err = r.keep(ctx, s, t)
@@ -275,7 +269,7 @@ func (r *Runner) session(ctx, joining context.Context) (joined bool, err error) 
 // keep keeps the membership until ctx ends, the worker is drained, or the membership
 // is lost. It returns the reason.
 func (r *Runner) keep(ctx context.Context, s *Session, t Transport) error {
-	s.Go(t.Keep)
+	s.run(t.Keep)
 	drain, alone, over := r.drain, s.alone, make(chan error, 2)
 	for {
 		select {
@@ -283,16 +277,16 @@ func (r *Runner) keep(ctx context.Context, s *Session, t Transport) error {
 			drain = nil
 			s.draining = true
 			r.log.Info("draining", "worker", r.name)
-			s.Go(func(ctx context.Context) error {
+			s.run(func(ctx context.Context) error {
 				if err := t.Announce(ctx); err != nil {
 					return err
 				}
-				over <- ErrDraining
+				over <- errDraining
 				return nil
 			})
 		case <-alone:
 			alone = nil
-			s.Go(func(ctx context.Context) error {
+			s.run(func(ctx context.Context) error {
 				if s.finishJobs(ctx, r.log, r.name) {
 					over <- errAlone
 				}
@@ -313,7 +307,7 @@ func (r *Runner) keep(ctx context.Context, s *Session, t Transport) error {
 // worker from joining again.
 func (r *Runner) end(ctx context.Context, s *Session, t Transport, reason error) error {
 	// A worker that will not join again is closed; another is emptied.
-	last := ctx.Err() != nil || errors.Is(reason, ErrDraining) || r.config.Final(reason)
+	last := ctx.Err() != nil || errors.Is(reason, errDraining) || r.config.Final(reason)
 	if last {
 		// If the lease is lost meanwhile, the tasks have less time to stop.
 		unwatch := context.AfterFunc(s.ctx, func() { r.worker.EndLease(context.Cause(s.ctx)) })
@@ -322,7 +316,7 @@ func (r *Runner) end(ctx context.Context, s *Session, t Transport, reason error)
 	} else {
 		r.worker.EndLease(reason)
 	}
-	s.End(reason)
+	s.end(reason)
 	s.parts.Wait() // no request for the lease is under way
 	if !last {
 		if err := r.worker.Rejoin(ctx); err != nil {
