@@ -40,7 +40,6 @@ type Proxy struct {
 type faults struct {
 	cut   bool
 	delay time.Duration
-	rate  int // bytes a second; 0: unlimited
 }
 
 // New returns a proxy on a free port of 127.0.0.1 for the server at target, a
@@ -71,9 +70,6 @@ func (p *Proxy) Heal() {
 // Delay delays all data in the given directions by this duration, and keeps its
 // order.
 func (p *Proxy) Delay(d Direction, by time.Duration) { p.set(d, func(f *faults) { f.delay = by }) }
-
-// Throttle limits each connection to rate bytes a second in the given directions.
-func (p *Proxy) Throttle(d Direction, rate int) { p.set(d, func(f *faults) { f.rate = rate }) }
 
 // Refuse resets present and future connections until Heal, as a machine does for a
 // port without a listener.
@@ -233,9 +229,8 @@ func (c *Conn) pipe(to, from net.Conn, d Direction) {
 			}
 		}
 	}()
-	var free time.Duration // when the last chunk was due
 	for next := range chunks {
-		if !c.await(d, next, &free) {
+		if !c.await(d, next) {
 			continue // so that the reader ends
 		}
 		if _, err := to.Write(next.data); err != nil {
@@ -244,7 +239,7 @@ func (c *Conn) pipe(to, from net.Conn, d Direction) {
 			}
 		}
 	}
-	if c.await(d, chunk{}, &free) {
+	if c.await(d, chunk{}) {
 		closeWrite(to)
 	}
 }
@@ -262,22 +257,15 @@ func (c *Conn) look(d Direction) (f faults, closed bool, changed <-chan struct{}
 	return f, c.closed&d != 0, p.changed
 }
 
-// await returns true when a chunk may be written, and false if its direction is closed. At a
-// limited rate, free is when the chunk before was due; a wait that ends late, as on a busy
-// machine, does not lower the rate.
-func (c *Conn) await(d Direction, next chunk, free *time.Duration) bool {
+// await returns true when a chunk may be written, and false if its direction is closed.
+func (c *Conn) await(d Direction, next chunk) bool {
 	for {
 		f, closed, changed := c.look(d)
 		if closed {
 			return false
 		}
-		due := next.read + f.delay
-		if f.rate > 0 {
-			due = max(due, max(next.read, *free)+time.Duration(len(next.data))*time.Second/time.Duration(f.rate))
-		}
 		var timer <-chan time.Time // never, if cut
-		if left := due - time.Since(c.proxy.began); !f.cut && left <= 0 {
-			*free = due
+		if left := next.read + f.delay - time.Since(c.proxy.began); !f.cut && left <= 0 {
 			return true
 		} else if !f.cut {
 			timer = time.After(left)

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"io"
 	"net"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -119,21 +118,6 @@ func TestProxy_Delay(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, time.Since(began), 100*time.Millisecond)
 	require.Less(t, time.Since(began)-waited(), 5*time.Second)
-}
-
-func TestProxy_Throttle(t *testing.T) {
-	p := start(t)
-	c := dial(t, p)
-	p.Throttle(netfault.Down, 1000)
-	began := time.Now()
-	c.say(strings.Repeat("x", 99))
-	c.hear(strings.Repeat("x", 99))
-	require.GreaterOrEqual(t, time.Since(began), 100*time.Millisecond)
-	p.Throttle(netfault.Down, 1)
-	c.say("1")
-	c.hearNothing()
-	p.Heal()
-	c.hear("1")
 }
 
 func TestProxy_HalfCloseLeavesTheOtherHalf(t *testing.T) {
