@@ -87,13 +87,14 @@ func ExampleReschedule() {
 	}
 
 	fmt.Println(w.Add(ctx, "frames"))
-	fmt.Println(w.Rescheduled(ctx, "frames"))
+	for _, changed := w.Changes(); len(w.Status()) > 0; _, changed = w.Changes() {
+		<-changed
+	}
 	fmt.Println(w.List(ctx))
 	fmt.Println(w.Add(ctx, "frames"))
 	fmt.Println(w.Close(ctx))
 	// Output:
 	// <nil>
-	// rejected by the worker: the task has asked to run elsewhere: no GPU
 	// [] <nil>
 	// rejected by the worker: the task has asked to run elsewhere: no GPU
 	// <nil>

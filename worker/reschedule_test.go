@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -30,6 +31,14 @@ func asks(ctx context.Context, task string) error {
 	return errors.New("not of interest")
 }
 
+// stops waits until the worker does not have the task "a" any more.
+func stops(t *testing.T, w *worker.Worker[string]) {
+	t.Helper()
+	for _, changed := w.Changes(); slices.Contains(list(t, w), "a"); _, changed = w.Changes() {
+		<-changed
+	}
+}
+
 func TestW9_StopsAndIsRefused(t *testing.T) {
 	inBubble(func(t *testing.T) {
 		var cause error
@@ -45,11 +54,11 @@ func TestW9_StopsAndIsRefused(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, "a:stopping stays:queued ", states(w))
 		waits := begin(func() error { return w.Add(t.Context(), "a") })
-		why := w.Rescheduled(t.Context(), "a")
+		stops(t, w)
 		require.Equal(t, "stays:running ", states(w))
 		require.ErrorIs(t, cause, worker.ErrRescheduled)
 		require.ErrorContains(t, cause, "no disk")
-		for _, err := range []error{<-waits, why, w.Rescheduled(t.Context(), "a"), w.Add(t.Context(), "a")} {
+		for _, err := range []error{<-waits, w.Add(t.Context(), "a")} {
 			require.ErrorIs(t, err, orchestrator.ErrElsewhere)
 			require.ErrorIs(t, err, orchestrator.ErrRejected)
 			require.ErrorContains(t, err, "no disk")
@@ -57,7 +66,6 @@ func TestW9_StopsAndIsRefused(t *testing.T) {
 		require.NoError(t, w.Remove(t.Context(), "a"))
 		require.NoError(t, w.Add(t.Context(), "stays"))
 		require.NoError(t, w.Add(t.Context(), "another"), "only the task is refused")
-		require.NoError(t, w.Rescheduled(within(t, time.Second), "stays"))
 	})(t)
 }
 
@@ -67,7 +75,7 @@ func TestW9_GivesWay(t *testing.T) {
 		w := newWorker(t, asks)
 		for range 3 {
 			require.NoError(t, w.Add(t.Context(), "a"))
-			_ = w.Rescheduled(t.Context(), "a")
+			stops(t, w)
 			for _, pause := range []time.Duration{time.Hour, 3 * time.Minute, 3 * time.Minute, 30 * time.Second, 29 * time.Second} {
 				<-time.After(pause)
 				require.ErrorIs(t, w.Add(t.Context(), "a"), orchestrator.ErrElsewhere)
@@ -89,16 +97,14 @@ func TestW9_ContentOfAnotherVersion(t *testing.T) {
 			return w.AddWith(t.Context(), "a", worker.Grant{Version: version, Token: uint64(version)})
 		}
 		require.NoError(t, add(1))
-		require.ErrorContains(t, w.Rescheduled(t.Context(), "a"), "odd")
+		stops(t, w)
 		require.ErrorIs(t, w.AddWith(t.Context(), "a", worker.Grant{Version: 1, Token: 99}), orchestrator.ErrElsewhere, "a token is no content")
 		require.NoError(t, add(2))
-		ended := begin(func() error { return w.Rescheduled(t.Context(), "a") })
 		require.NoError(t, w.Remove(t.Context(), "a"))
-		require.NoError(t, <-ended, "this run has not asked")
 		require.ErrorIs(t, add(1), orchestrator.ErrElsewhere, "it is still refused")
 		require.NoError(t, add(2))
 		update(t, w, "three", 3)
-		require.ErrorContains(t, w.Rescheduled(t.Context(), "a"), "odd")
+		stops(t, w)
 		require.ErrorIs(t, add(3), orchestrator.ErrElsewhere)
 		require.NoError(t, add(4))
 	})(t)
@@ -112,8 +118,8 @@ func TestW9_FromAnUpdate(t *testing.T) {
 		}))
 		require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
 		update(t, w, "two", 2)
-		require.ErrorContains(t, w.Rescheduled(t.Context(), "a"), "too large")
-		require.ErrorIs(t, w.AddWith(t.Context(), "a", grant("two", 2)), orchestrator.ErrElsewhere)
+		stops(t, w)
+		require.ErrorContains(t, w.AddWith(t.Context(), "a", grant("two", 2)), "too large")
 		require.NoError(t, w.AddWith(t.Context(), "a", grant("three", 3)))
 	})(t)
 }

@@ -140,31 +140,6 @@ func (w *Worker[T]) refused(task T, version int64) error {
 	return f.err
 }
 
-// Rescheduled waits until the worker does not have a task any more, or ctx ends. If the
-// task has called [Reschedule] it returns the error with which the worker refuses it, and
-// otherwise nil. A transport that keeps a record of its own of what runs needs it.
-func (w *Worker[T]) Rescheduled(ctx context.Context, task T) error {
-	w.mu.Lock()
-	e := w.tasks[task]
-	w.mu.Unlock()
-	if e != nil {
-		select {
-		case <-e.gone:
-		case <-ctx.Done():
-		}
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	f := w.refusals[task]
-	if e != nil { // an earlier run may have asked
-		f = e.refusal
-	}
-	if f == nil || w.tasks[task] != nil {
-		return nil
-	}
-	return f.err
-}
-
 // attempt is one run of a task, in a separate goroutine. A task that waits for a
 // slot or for a restart has no goroutine.
 //

@@ -60,7 +60,9 @@ func TestR1_ATaskThatAsksToRunElsewhere(t *testing.T) {
 	s.addr, s.stop = listen(t, s, "127.0.0.1:0")
 	c, w := connected(t, s, WithContents(b))
 	require.NoError(t, c.Add(inTerm(t, 1), w, "a"))
-	require.Error(t, s.worker.Rescheduled(t.Context(), "a"))
+	for _, changed := s.worker.Changes(); len(s.worker.Status()) > 0; _, changed = s.worker.Changes() {
+		<-changed
+	}
 	tasks, err := c.List(inTerm(t, 2), w)
 	require.NoError(t, err)
 	require.Empty(t, tasks)
