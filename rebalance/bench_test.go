@@ -166,6 +166,17 @@ func inPools(n int) func(pr *rebalance.Problem) {
 	}
 }
 
+// inOwnKinds gives each of n kinds of workers a class of its own, as pins do.
+func inOwnKinds(n int) func(pr *rebalance.Problem) {
+	return func(pr *rebalance.Problem) {
+		byKind(pr, n, n)
+		random := rand.New(rand.NewPCG(7, 7))
+		for c := range pr.May {
+			pr.May[c] = []int32{int32(random.IntN(n))}
+		}
+	}
+}
+
 // onThirds lets each of n classes run on a third of the kinds of workers.
 func onThirds(n int) func(pr *rebalance.Problem) {
 	return func(pr *rebalance.Problem) {
@@ -249,6 +260,7 @@ func BenchmarkRules(b *testing.B) {
 		{"thirds_8", 100_000, 1, 1_000, onThirds(8)},
 		{"thirds_32", 100_000, 1, 1_000, onThirds(32)},
 		{"not_on_one_of_1000", 100_000, 1, 1_000, notOnOne(1_000)},
+		{"own_kinds_1000", 100_000, 1, 1_000, inOwnKinds(1_000)},
 		{"zones_3_of_5k", 5_000, 2, 100, zonesOf(3)},
 		{"zones_3", 33_333, 3, 1_000, zonesOf(3)},
 		{"zones_16", 33_333, 3, 1_000, zonesOf(16)},

@@ -151,17 +151,22 @@ func (p *Planner) giveDirectly(u int32) bool {
 		p.deferred = true
 		return false
 	}
-	own, gain, isFirst := s.workers[u].hub, s.removing(u), true
+	own, gain, asked := s.workers[u].hub, s.removing(u), 0
 	for h := range s.hubsInOrder {
 		least := s.leastCost(h)
 		if !least.less(gain) {
 			return false
 		}
-		if isFirst && h != own && !least.less(s.leastCost(own)) && s.giveTo(u, own, gain) {
+		if asked == 0 && h != own && !least.less(s.leastCost(own)) && s.giveTo(u, own, gain) {
 			return true
 		}
-		if isFirst = false; s.mayGive(u, h) && s.giveTo(u, h, gain) {
+		if s.mayGive(u, h) && s.giveTo(u, h, gain) {
 			return true
+		}
+		if asked++; asked == 16 && s.labels {
+			if hubs, few := s.hubsBelow(u, gain); few {
+				return slices.ContainsFunc(hubs, func(h int32) bool { return s.giveTo(u, h, gain) })
+			}
 		}
 	}
 	return false

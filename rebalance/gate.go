@@ -15,6 +15,7 @@ type gate struct {
 	words   int // of a set of classes
 	kinds   set // by kind: the classes that its workers may run
 	classes set // by worker: the classes of the copies that it runs or has run
+	runners runners
 
 	zoned   bool
 	zones   int
@@ -28,10 +29,54 @@ type gate struct {
 	ofKind  []int32 // by kind: its latest hub, plus one
 	allHubs []int32
 	fewHubs []int32 // memory of hubsOf
+	below   []int32 // memory of hubsBelow
 	ofHub   []int32 // the workers by hub
 	hubAt   []int32 // by hub: where its workers begin in ofHub
 	hubOf   map[hub]int32
 	barred  []uint64 // forbidden pairs, in order
+}
+
+// runners lists, by class, the workers that run it or have run it, once someone asks.
+type runners struct {
+	known bool
+	first []int32 // by class: the latest of its links, plus one
+	count []int32 // by class
+	links []link
+}
+
+// link is a worker in the list of a class. next is the next one of the class, plus one.
+type link struct{ worker, next int32 }
+
+// list lists what runs. The links of a class are next to each other.
+func (r *runners) list(s *state) {
+	r.known, r.first, r.count = true, sized(r.first, len(s.May)), sized(r.count, len(s.May))
+	for w := range s.workers {
+		for class := range s.classesOf(int32(w)).members {
+			r.count[class]++
+		}
+	}
+	n := int32(0)
+	for class, count := range r.count {
+		r.first[class], n = n, n+count
+	}
+	r.links = roomy(r.links, int(n))
+	for w := range s.workers {
+		for class := range s.classesOf(int32(w)).members {
+			at := r.first[class]
+			r.links[at], r.first[class] = link{int32(w), at}, at+1
+		}
+	}
+	for class, count := range r.count {
+		if count > 0 {
+			r.links[r.first[class]-count].next = 0
+		}
+	}
+}
+
+func (r *runners) add(class, w int32) {
+	r.links = append(r.links, link{w, r.first[class]})
+	r.first[class] = int32(len(r.links))
+	r.count[class]++
 }
 
 // hub is what workers have in common. By weight they have the share in common too.
@@ -189,6 +234,66 @@ func (s *state) hubsOf(class int32) (hubs []int32, few bool) {
 		}
 	}
 	return s.fewHubs, true
+}
+
+// hubsBelow returns the hubs to which w may give a copy and where one more costs less than gain, in their order, if
+// they are few. The memory is used again.
+func (s *state) hubsBelow(w int32, gain cost) (hubs []int32, few bool) {
+	o, asked := &s.order, 0
+	s.below = s.below[:0]
+	for class := range s.classesOf(w).members {
+		hubs, few := s.hubsOf(class)
+		if asked += len(hubs) + 1; !few || 4*asked > len(s.hubs) {
+			return nil, false
+		}
+		for _, h := range hubs {
+			if k := &o.keys[h]; o.index[h] > 0 && (cost{k.num, int64(k.share)}).less(gain) {
+				s.below = append(s.below, h)
+			}
+		}
+	}
+	slices.SortFunc(s.below, func(a, b int32) int {
+		switch {
+		case o.keys[a].before(o.keys[b]):
+			return -1
+		case o.keys[b].before(o.keys[a]):
+			return 1
+		}
+		return int(a - b)
+	})
+	s.below = slices.Compact(s.below)
+	return s.below, true
+}
+
+// addClass notes that w runs a class.
+func (s *state) addClass(w, class int32) {
+	if of := s.classesOf(w); !of.has(class) {
+		of.add(class)
+		if s.runners.known {
+			s.runners.add(class, w)
+		}
+	}
+}
+
+// runnersFor appends the workers that run a class which a hub admits, some more than once, to a list, if they are
+// no more than most.
+func (s *state) runnersFor(hub int32, most int, list []int32) (workers []int32, few bool) {
+	r, admitted := &s.runners, s.admitted(s.hubs[hub].kind)
+	if !r.known {
+		r.list(s)
+	}
+	n := 0
+	for class := range admitted.members {
+		if n += int(r.count[class]) + 1; n > most {
+			return list, false
+		}
+	}
+	for class := range admitted.members {
+		for i := r.first[class]; i > 0; i = r.links[i-1].next {
+			list = append(list, r.links[i-1].worker)
+		}
+	}
+	return list, true
 }
 
 // members returns the workers of a hub.

@@ -44,6 +44,7 @@ type search struct {
 	round      int32
 	unlabelled [2][]int32 // by source: the workers without a label that have such copies
 	seen       [2][]seen  // by source and hub
+	runners    []int32    // memory of findGivers
 
 	hops   []hop
 	groups []int32 // the workers with a label, by hub and cost
@@ -151,17 +152,28 @@ func (f *search) findReturns(w, cost int32) {
 
 // findGivers labels the workers that can give a copy to w.
 func (f *search) findGivers(w, cost int32, from source) {
-	at := &f.seen[from][f.s.workers[w].hub]
-	list, isFirst := at.again, at.round != f.round
+	hub := f.s.workers[w].hub
+	at := &f.seen[from][hub]
+	list, isFirst, few := at.again, at.round != f.round, false
 	if isFirst {
 		at.round, list = f.round, f.unlabelled[from]
+		if f.s.labels {
+			if f.runners, few = f.s.runnersFor(hub, len(list)*f.s.words/64, f.runners[:0]); few {
+				list = slices.DeleteFunc(f.runners, func(u int32) bool { return !f.isNew(u) })
+				slices.Sort(list)
+				list = slices.Compact(list)
+			}
+		}
 	}
 	open, again := list[:0], at.again[:0]
 	for _, u := range list {
 		if f.labels[u].cost > 0 {
 			continue
 		}
-		c, blocked := f.s.arc(u, w, from, f.leaves)
+		c, blocked := noRef, false
+		if few || f.s.mayGive(u, hub) {
+			c, blocked = f.s.arc(u, w, from, f.leaves)
+		}
 		if c != noRef {
 			f.add(u, cost, w, f.labels[w].root, c)
 			continue
@@ -173,7 +185,7 @@ func (f *search) findGivers(w, cost int32, from source) {
 			again = append(again, u)
 		}
 	}
-	if isFirst {
+	if isFirst && !few {
 		f.unlabelled[from] = open
 	}
 	at.again = again
@@ -183,9 +195,6 @@ func (f *search) findGivers(w, cost int32, from source) {
 // or a forbidden pair, kept some from it. leaves admits copies that must leave u.
 func (s *state) arc(u, w int32, from source, leaves bool) (c ref, blocked bool) {
 	hub := s.workers[w].hub
-	if !s.mayGive(u, hub) {
-		return noRef, false
-	}
 	if from == freshOnes {
 		for i := s.workers[u].fresh; i > 0; i = s.fresh[i-1].nextOn {
 			if t := s.fresh[i-1].task; s.admits(t, hub, u) {

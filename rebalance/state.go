@@ -127,7 +127,7 @@ func (s *state) begin(pr *Problem) {
 		at += int32(len(list))
 	}
 	s.flags = sized(s.flags, int(at))
-	s.indexed, s.rows = s.indexed[:0], s.rows[:0]
+	s.indexed, s.rows, s.runners.known = s.indexed[:0], s.rows[:0], false
 }
 
 // forget clears the trails of the last plan.
@@ -313,7 +313,7 @@ func (s *state) put(t, w int32) {
 		s.fresh = append(s.fresh, fresh{t, w, at.fresh, s.trails[t].fresh})
 		at.fresh, s.trails[t].fresh = int32(len(s.fresh)), int32(len(s.fresh))
 		if s.labels {
-			s.classesOf(w).add(s.class(t))
+			s.addClass(w, s.class(t))
 		}
 	}
 	s.adjust(t, w, 1)
