@@ -78,28 +78,30 @@ func (l *levels) of(hub int32, share int64) int64 {
 func (l *levels) pour(c int, weight int64) (moved bool) {
 	hubs, part := l.hubs[c], l.part[c]
 	l.order = l.order[:0]
+	sum, share := weight, int64(0)
 	for i, h := range hubs {
 		l.load[h] -= part[i]
-		l.order = append(l.order, int32(i))
+		sum, share, l.order = sum+l.load[h], share+l.share[h], append(l.order, int32(i))
 	}
-	slices.SortFunc(l.order, func(a, b int32) int {
-		x, y := hubs[a], hubs[b]
-		return cmp.Or(compareProducts(l.load[x], l.share[y], l.load[y], l.share[x]), int(a-b))
-	})
-	// The lowest hubs fill up to a common level.
-	sum, share, n := weight, int64(0), 0
-	for n < len(l.order) {
-		h := hubs[l.order[n]]
-		if n > 0 && compareProducts(sum, l.share[h], l.load[h], share) <= 0 {
-			break
-		}
-		sum, share, n = sum+l.load[h], share+l.share[h], n+1
+	// The lowest hubs fill up to a common level. Those above it leave, which lowers it.
+	for some := true; some; {
+		n := len(l.order)
+		l.order = slices.DeleteFunc(l.order, func(i int32) bool {
+			h := hubs[i]
+			isAbove := compareProducts(sum, l.share[h], l.load[h], share) <= 0
+			if isAbove {
+				sum, share = sum-l.load[h], share-l.share[h]
+			}
+			return isAbove
+		})
+		some = len(l.order) < n
 	}
-	for k, i := range l.order {
-		h, was := hubs[i], part[i]
-		part[i] = 0
-		if k < n {
+	next := 0
+	for i, h := range hubs {
+		was := part[i]
+		if part[i] = 0; next < len(l.order) && l.order[next] == int32(i) {
 			part[i] = max(0, scaled(sum, l.share[h], share)-l.load[h])
+			next++
 		}
 		l.load[h] += part[i]
 		moved = moved || max(part[i]-was, was-part[i]) > l.load[h]/10_000
