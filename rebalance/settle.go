@@ -359,16 +359,19 @@ func (p *Planner) choose(best *choice, c choice, list []weighed, at int) {
 		}
 		return may
 	}
-	above, below, left := at, 4, 2
+	above, below, left := at, 4, 2 // below counts those that rest
 	switch {
 	case p.areFew():
 		below = 64
 	case isSwap:
 		above, below = 1, 1
 	}
-	for i := at; i < min(at+below, len(list)) && (!isSwap || list[i].weight > c.y.weight); i++ {
+	for i := at; i < len(list) && below > 0 && (!isSwap || list[i].weight > c.y.weight); i++ {
 		if consider(i) {
 			break // the next ones are no better
+		}
+		if isSwap || p.state.can(list[i].task, c.v, c.u) {
+			below--
 		}
 	}
 	for i := at - 1; i >= max(0, at-above) && left > 0; i-- {

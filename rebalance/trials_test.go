@@ -389,6 +389,24 @@ func TestP17_AWorkerThatJoinsAZoneGetsItsShare(t *testing.T) {
 	require.Greater(t, loads[300]*100, 95*slices.Min(loads[:300]))
 }
 
+// Forty tasks run on all workers that are there. Once a worker that joins had the heaviest of them, it took nothing
+// else, because only the four heaviest copies of another worker were considered.
+func TestP17_WorkersThatJoinTakeWhatTheyLack(t *testing.T) {
+	pr := holds(slices.Repeat([]int32{1}, 6_000), make([][]int32, 60))
+	weightsOf("uniform")(pr)
+	for i := range 40 {
+		pr.Want[i*150] = 60
+	}
+	var p rebalance.Planner
+	live(t, &p, pr)
+	live(t, &p, joined(pr, 6))
+	plan, err := p.Plan(pr)
+	require.NoError(t, err)
+	for w, l := range plan.Loads {
+		require.InEpsilon(t, l.Level, l.Weight, 0.05, "worker %d", w)
+	}
+}
+
 // Small problems that were planned wrongly: a panic, moves for the spread while Still holds them, a bound above
 // the fewest starts, the oldest worker taken for the newest, levels that were not reported.
 func TestP_ProblemsThatAReaderFound(t *testing.T) {
