@@ -105,9 +105,8 @@ func (p *Planner) dealTo(items []item) {
 	}
 	// Each round begins at another worker and goes in other steps, so that copies that come one after
 	// the other, such as those of a task, meet on other workers each time.
-	for round, next, idle := int32(0), 0, 0; next < len(items) && idle < 2; round++ {
-		at, step := int(mix(round, 1))%n, stepFor(n, round)
-		idle++
+	for round, next, idle := int32(0), 0, false; next < len(items) && !idle; round++ {
+		at, step, before := int(mix(round, 1))%n, stepFor(n, round), p.placed
 		for range n {
 			i := at
 			if at += step; at >= n {
@@ -126,10 +125,15 @@ func (p *Planner) dealTo(items []item) {
 					p.placed++
 					s.put(x.task, w)
 					d.quota[i]--
-					idle = 0
 					break
 				}
 			}
+		}
+		idle = p.placed == before
+		if idle && next < len(items) && s.Want[items[next].task] > s.open { // its last copies have no place, the next task's have
+			for stuck := items[next].task; next < len(items) && items[next].task == stuck; next++ {
+			}
+			idle = false
 		}
 	}
 }
