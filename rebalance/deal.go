@@ -132,8 +132,8 @@ func (p *Planner) dealTo(items []item) {
 		idle = p.placed == before
 		if idle && next < len(items) && s.Want[items[next].task] > s.open { // its last copies have no place, the next task's have
 			for stuck := items[next].task; next < len(items) && items[next].task == stuck; next++ {
+				idle = false
 			}
-			idle = false
 		}
 	}
 }

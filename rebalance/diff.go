@@ -106,11 +106,6 @@ func (p *Planner) explain() {
 	}
 }
 
-// isCrowded reports whether a zone has more copies of t than it may.
-func (s *state) isCrowded(t, zone int32) bool {
-	return s.inZone[int(t)*s.zones+int(zone)] > s.zoneCap[t]
-}
-
 // wasCrowded reports whether more copies of t run in a zone than may.
 func (s *state) wasCrowded(t, zone int32) bool {
 	n := s.inZone[int(t)*s.zones+int(zone)]
@@ -171,7 +166,7 @@ func (p *Planner) listStaying(list []Unplaced) []Unplaced {
 			switch c := at.offset + int32(k); {
 			case drains && s.flags[c] == pinned:
 				list = append(list, Unplaced{Task: t, Copies: 1, Worker: int32(w), Reason: CopyPinned})
-			case s.stays(c) && (drains || !s.admitsClass(t, at.hub) || s.capRule(t) != 0 && s.isCrowded(t, s.zone(int32(w)))):
+			case s.stays(c) && (drains || !s.admitsClass(t, at.hub) || s.capRule(t) != 0 && s.inZone[int(t)*s.zones+int(at.zone)] > s.zoneCap[t]):
 				reason, known := reasons[t]
 				if !known {
 					if reasons == nil {

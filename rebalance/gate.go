@@ -3,6 +3,7 @@ package rebalance
 // The gate: every rule about who may run what. All starts and moves pass it.
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -40,43 +41,18 @@ type gate struct {
 type runners struct {
 	known bool
 	first []int32 // by class: the latest of its links, plus one
-	count []int32 // by class
 	links []link
 }
 
 // link is a worker in the list of a class. next is the next one of the class, plus one.
 type link struct{ worker, next int32 }
 
-// list lists what runs. The links of a class are next to each other.
-func (r *runners) list(s *state) {
-	r.known, r.first, r.count = true, sized(r.first, len(s.May)), sized(r.count, len(s.May))
-	for w := range s.workers {
-		for class := range s.classesOf(int32(w)).members {
-			r.count[class]++
-		}
-	}
-	n := int32(0)
-	for class, count := range r.count {
-		r.first[class], n = n, n+count
-	}
-	r.links = roomy(r.links, int(n))
-	for w := range s.workers {
-		for class := range s.classesOf(int32(w)).members {
-			at := r.first[class]
-			r.links[at], r.first[class] = link{int32(w), at}, at+1
-		}
-	}
-	for class, count := range r.count {
-		if count > 0 {
-			r.links[r.first[class]-count].next = 0
-		}
-	}
-}
-
 func (r *runners) add(class, w int32) {
+	if !r.known {
+		return
+	}
 	r.links = append(r.links, link{w, r.first[class]})
 	r.first[class] = int32(len(r.links))
-	r.count[class]++
 }
 
 // hub is what workers have in common. By weight they have the share in common too.
@@ -246,54 +222,34 @@ func (s *state) hubsBelow(w int32, gain cost) (hubs []int32, few bool) {
 		if asked += len(hubs) + 1; !few || 4*asked > len(s.hubs) {
 			return nil, false
 		}
-		for _, h := range hubs {
-			if k := &o.keys[h]; o.index[h] > 0 && (cost{k.num, int64(k.share)}).less(gain) {
-				s.below = append(s.below, h)
-			}
-		}
+		s.below = append(s.below, hubs...)
 	}
+	s.below = slices.DeleteFunc(s.below, func(h int32) bool { return o.index[h] == 0 || !o.keys[h].cost().less(gain) })
 	slices.SortFunc(s.below, func(a, b int32) int {
-		switch {
-		case o.keys[a].before(o.keys[b]):
-			return -1
-		case o.keys[b].before(o.keys[a]):
-			return 1
-		}
-		return int(a - b)
+		x, y := o.keys[a], o.keys[b]
+		return cmp.Or(x.cost().compare(y.cost()), cmp.Compare(x.tie, y.tie))
 	})
-	s.below = slices.Compact(s.below)
-	return s.below, true
-}
-
-// addClass notes that w runs a class.
-func (s *state) addClass(w, class int32) {
-	if of := s.classesOf(w); !of.has(class) {
-		of.add(class)
-		if s.runners.known {
-			s.runners.add(class, w)
-		}
-	}
+	return slices.Compact(s.below), true
 }
 
 // runnersFor appends the workers that run a class which a hub admits, some more than once, to a list, if they are
 // no more than most.
 func (s *state) runnersFor(hub int32, most int, list []int32) (workers []int32, few bool) {
-	r, admitted := &s.runners, s.admitted(s.hubs[hub].kind)
+	r := &s.runners
 	if !r.known {
-		r.list(s)
-	}
-	n := 0
-	for class := range admitted.members {
-		if n += int(r.count[class]) + 1; n > most {
-			return list, false
+		r.known, r.first, r.links = true, sized(r.first, len(s.May)), r.links[:0]
+		for w := range int32(len(s.workers)) {
+			for class := range s.classesOf(w).members {
+				r.add(class, w)
+			}
 		}
 	}
-	for class := range admitted.members {
-		for i := r.first[class]; i > 0; i = r.links[i-1].next {
+	for class := range s.admitted(s.hubs[hub].kind).members {
+		for i := r.first[class]; i > 0 && len(list) <= most; i = r.links[i-1].next {
 			list = append(list, r.links[i-1].worker)
 		}
 	}
-	return list, true
+	return list, len(list) <= most
 }
 
 // members returns the workers of a hub.

@@ -230,19 +230,18 @@ func (s *state) stopping(h *holder) cost {
 	return s.removing(h.worker)
 }
 
-func (s *state) stopRank(h *holder) int {
-	f, drains := s.flags[h.copy], s.States[h.worker] == Draining
+func (s *state) stopRank(h *holder) (rank int) {
+	f := s.flags[h.copy]
+	if s.States[h.worker] != Draining {
+		rank = 1
+	}
 	switch {
-	case f&pinned != 0 && !drains:
-		return 4
 	case f&pinned != 0:
-		return 3
+		return 3 + rank
 	case f&leaving == 0:
 		return 2
-	case !drains:
-		return 1
 	}
-	return 0
+	return rank
 }
 
 // evictFromZones marks copies of the tasks of which a zone has too many.

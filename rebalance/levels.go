@@ -65,11 +65,8 @@ func (l *levels) solve(s *state, weight []int64, most int) bool {
 	return true
 }
 
-// of returns what a worker of a hub should run, if it has a share.
+// of returns what a worker of a hub should run. The hub has a share.
 func (l *levels) of(hub int32, share int64) int64 {
-	if l.share[hub] == 0 {
-		return 0
-	}
 	return scaled(l.load[hub], share, l.share[hub]) >> l.unit
 }
 

@@ -49,6 +49,8 @@ func (a key) before(b key) bool {
 	return x < y || x == y && a.tie < b.tie
 }
 
+func (a key) cost() cost { return cost{a.num, int64(a.share)} }
+
 func keyOf(c cost, tie uint32) key { return key{c.num, int32(c.share), tie} }
 
 // heap holds workers or hubs, the first one at the top. Several heaps may share keys and index.

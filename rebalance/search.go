@@ -159,15 +159,14 @@ func (f *search) findGivers(w, cost int32, from source) {
 		at.round, list = f.round, f.unlabelled[from]
 		if f.s.labels {
 			if f.runners, few = f.s.runnersFor(hub, len(list)*f.s.words/64, f.runners[:0]); few {
-				list = slices.DeleteFunc(f.runners, func(u int32) bool { return !f.isNew(u) })
-				slices.Sort(list)
-				list = slices.Compact(list)
+				slices.Sort(f.runners)
+				list = slices.Compact(f.runners)
 			}
 		}
 	}
 	open, again := list[:0], at.again[:0]
 	for _, u := range list {
-		if f.labels[u].cost > 0 {
+		if !f.isNew(u) {
 			continue
 		}
 		c, blocked := noRef, false

@@ -313,7 +313,8 @@ func (s *state) put(t, w int32) {
 		s.fresh = append(s.fresh, fresh{t, w, at.fresh, s.trails[t].fresh})
 		at.fresh, s.trails[t].fresh = int32(len(s.fresh)), int32(len(s.fresh))
 		if s.labels {
-			s.addClass(w, s.class(t))
+			s.classesOf(w).add(s.class(t))
+			s.runners.add(s.class(t), w)
 		}
 	}
 	s.adjust(t, w, 1)

@@ -389,6 +389,22 @@ func TestP17_AWorkerThatJoinsAZoneGetsItsShare(t *testing.T) {
 	require.Greater(t, loads[300]*100, 95*slices.Min(loads[:300]))
 }
 
+// Few workers may run what one runs, so givers and takers are found by class.
+func TestP14_WorkersOfOwnKinds(t *testing.T) {
+	pr := holds(slices.Repeat([]int32{1}, 1_000), make([][]int32, 200))
+	byKind(pr, 200, 200)
+	random := rand.New(rand.NewPCG(7, 7))
+	for c := range pr.May {
+		first := random.Int32N(180)
+		pr.May[c] = []int32{first, first + 1 + random.Int32N(19)}
+	}
+	var p rebalance.Planner
+	live(t, &p, pr)
+	for _, changed := range []*rebalance.Problem{joined(clone(pr), 20), without(clone(pr), 20)} {
+		require.NoError(t, examineRuled(changed, &p))
+	}
+}
+
 // Forty tasks run on all workers that are there. Once a worker that joins had the heaviest of them, it took nothing
 // else, because only the four heaviest copies of another worker were considered.
 func TestP17_WorkersThatJoinTakeWhatTheyLack(t *testing.T) {
