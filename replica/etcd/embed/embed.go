@@ -315,7 +315,26 @@ func (g *servers) stop() {
 	list := g.list
 	g.mu.Unlock()
 	for _, s := range list {
-		s.Stop()
+		cut(s)
+	}
+}
+
+// cut stops a server. With TLS its calls come through an HTTP server, which takes further ones while
+// Stop waits for the end of those that it has cut off. So Stop is called until one returns.
+func cut(s *grpc.Server) {
+	var stops sync.WaitGroup
+	defer stops.Wait()
+	for {
+		stopped := make(chan struct{})
+		stops.Go(func() {
+			s.Stop()
+			close(stopped)
+		})
+		select {
+		case <-stopped:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 }
 

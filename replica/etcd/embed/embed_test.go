@@ -1,20 +1,26 @@
 package embed_test
 
 import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
 	"github.com/f8949c05/orchestrator/internal/proctest"
+	"github.com/f8949c05/orchestrator/internal/testca"
 	"github.com/f8949c05/orchestrator/replica/etcd/embed"
 )
 
@@ -77,6 +83,51 @@ func TestEmbed_CloseDoesNotWaitForClients(t *testing.T) {
 	select {
 	case <-closed:
 	case <-time.After(3 * time.Second): // etcd's own Close takes five seconds or more
+		require.Fail(t, "Close waits for a watch")
+	}
+}
+
+// With TLS, streams that begin while the server stops are cut off too.
+func TestEmbed_CloseDoesNotWaitForClientsThatReturn(t *testing.T) {
+	ca := testca.New(t, "ca")
+	files := ca.Issue(t, nil, func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} })
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.Certificate)
+	s := start(t, embed.Config{NoFsync: true, TLS: &embed.TLS{CertFile: files.Cert, KeyFile: files.Key}})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, Logger: zap.NewNop(), TLS: &tls.Config{RootCAs: pool}})
+	require.NoError(t, err)
+	defer c.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var streams sync.WaitGroup
+	defer streams.Wait()
+	defer cancel()
+	began := make(chan struct{}, 100)
+	for range 20 {
+		streams.Go(func() {
+			for ctx.Err() == nil {
+				stream, err := pb.NewWatchClient(c.ActiveConnection()).Watch(ctx)
+				if err != nil {
+					continue
+				}
+				select {
+				case began <- struct{}{}:
+				default:
+				}
+				_, _ = stream.Recv()
+			}
+		})
+	}
+	for range 20 {
+		<-began
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = s.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second): // etcd's own Close takes five seconds or more
 		require.Fail(t, "Close waits for a watch")
 	}
 }
