@@ -3,8 +3,9 @@ package orchestrator
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
-	"sync"
+	"sync/atomic"
 )
 
 // Communicator carries calls to the workers. It is the only interface that a user must
@@ -204,7 +205,7 @@ func Pin(ctx context.Context, n int) bool {
 	case func(int):
 		p(n)
 	case *listNotes:
-		return p.note(func() { p.pins = n })
+		return p.note(func(state int64) int64 { return 4*min(int64(n), math.MaxInt32) + state&listHeld })
 	default:
 		return false
 	}
@@ -234,7 +235,7 @@ func Held(ctx context.Context) bool {
 	case func():
 		h()
 	case *listNotes:
-		return h.note(func() { h.held = true })
+		return h.note(func(state int64) int64 { return state | listHeld })
 	default:
 		return false
 	}
@@ -254,10 +255,14 @@ type heldKey struct{}
 // not taken for that of another worker.
 type listNotes struct {
 	context.Context
-	mu          sync.Mutex // guards the fields below
-	pins        int        // the tasks that [Pin] pins
-	held, ended bool       // [Held] was called; List has returned
+	state atomic.Int64 // the tasks that [Pin] pins, times 4, with the bits below
 }
+
+// Bits of the state of listNotes.
+const (
+	listReturned = 1
+	listHeld     = 2 // [Held] was called
+)
 
 // Value returns the notes for the keys of [Pin] and [Held].
 func (l *listNotes) Value(key any) any {
@@ -268,20 +273,21 @@ func (l *listNotes) Value(key any) any {
 	return l.Context.Value(key)
 }
 
-// note calls f unless the List has returned, and reports whether it did.
-func (l *listNotes) note(f func()) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ended {
-		return false
+// note changes the state unless the List has returned, and reports whether it did.
+func (l *listNotes) note(change func(state int64) int64) bool {
+	for {
+		state := l.state.Load()
+		if state&listReturned != 0 {
+			return false
+		}
+		if l.state.CompareAndSwap(state, change(state)) {
+			return true
+		}
 	}
-	f()
-	return true
 }
 
-// end makes later notes fail.
-func (l *listNotes) end() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ended = true
+// end makes later notes fail, and returns those so far.
+func (l *listNotes) end() (pins int, held bool) {
+	state := l.state.Or(listReturned)
+	return int(state / 4), state&listHeld != 0
 }

@@ -177,12 +177,15 @@ type Durations struct {
 	Buckets [16]uint64 `json:"buckets"`
 }
 
+// shortest is the first of the bounds.
+const shortest = 500 * time.Microsecond
+
 // DurationBounds returns the upper bounds of the buckets of [Durations]: 0.5
 // ms, doubling up to about 16 s.
 func DurationBounds() [16]time.Duration {
 	var bounds [16]time.Duration
 	for i := range bounds {
-		bounds[i] = (500 * time.Microsecond) << i
+		bounds[i] = shortest << i
 	}
 	return bounds
 }
@@ -190,11 +193,13 @@ func DurationBounds() [16]time.Duration {
 func (d *Durations) observe(took time.Duration) {
 	d.Count++
 	d.Sum += took
-	for i, bound := range DurationBounds() {
+	bound := shortest
+	for i := range d.Buckets {
 		if took <= bound {
 			d.Buckets[i]++
 			return
 		}
+		bound *= 2
 	}
 }
 

@@ -44,6 +44,7 @@ type listing[W, T comparable] struct {
 	began   time.Time
 	workers []*worker[W, T]
 	answers []answer[T] // by worker
+	notes   []listNotes // by worker
 
 	// The term waits for the workers in awaited, but not for those in others.
 	awaited, others callQueue
@@ -85,8 +86,8 @@ type batch struct {
 func (o *Orchestrator[W, T]) list(ctx context.Context, term Term, start time.Time) (answers []answer[T], began time.Time) {
 	l := &listing[W, T]{
 		o: o, term: term.Number, workers: o.workers, began: time.Now(),
-		answers: make([]answer[T], len(o.workers)),
-		half:    make(chan struct{}), done: make(chan struct{}), idle: make(chan struct{}),
+		answers: make([]answer[T], len(o.workers)), notes: make([]listNotes, len(o.workers)),
+		half: make(chan struct{}), done: make(chan struct{}), idle: make(chan struct{}),
 	}
 	l.base, l.cancel = context.WithCancelCause(o.callContext(ctx, term))
 	timeout := o.cfg.CommunicatorTimeout
@@ -245,9 +246,10 @@ func (l *listing[W, T]) work(q *callQueue, i int, b batch) {
 	l.start(q, started)
 	l.o.inflight.mu.Unlock()
 	for ok := true; ok; {
-		ctx := &listNotes{Context: b.ctx}
+		ctx := &l.notes[i]
+		ctx.Context = b.ctx
 		list, err := l.o.callList(ctx, l.workers[i].name)
-		ctx.end()
+		pins, held := ctx.end()
 		// Only the listing's begin reads the wall clock: reading the monotonic clock
 		// alone takes half as long, which matters for short lists.
 		now := time.Since(l.began)
@@ -263,7 +265,7 @@ func (l *listing[W, T]) work(q *callQueue, i int, b batch) {
 		same := alike(list, l.workers[i].list)
 		a := answer[T]{
 			asked: true, began: started, took: now - started,
-			list: list, pins: int32(min(ctx.pins, len(list))), held: ctx.held, same: int32(same), err: err, why: why,
+			list: list, pins: int32(min(pins, len(list))), held: held, same: int32(same), err: err, why: why,
 		}
 		i, b, ok = l.finish(q, i, a, now)
 		started = now

@@ -250,9 +250,10 @@ func (t *termRun[W, T]) rowsBefore() []WorkerPlan[W] {
 	rows := make([]WorkerPlan[W], len(t.workers))
 	for i, w := range t.fleet.Workers {
 		held := w.Holds() // 0 if it is lost
-		rows[i] = WorkerPlan[W]{
-			Name: t.workers[i].name, State: State(w.State), Late: w.Late, Draining: w.Draining, Before: held, After: held,
-			Settings: settingsOf(w.Rules),
+		row := &rows[i]
+		row.Name, row.State, row.Late, row.Draining, row.Before, row.After = t.workers[i].name, State(w.State), w.Late, w.Draining, held, held
+		if w.Rules != nil {
+			row.Settings = settingsOf(w.Rules)
 		}
 	}
 	return rows
@@ -276,7 +277,10 @@ func (t *termRun[W, T]) rowsAfter() []WorkerPlan[W] {
 		}
 	}
 	for i, w := range t.fleet.Workers {
-		t.rows[i].Quarantined, t.rows[i].OutOfBand = t.fleet.Quarantined(w), w.OutOfBand
+		t.rows[i].Quarantined = t.fleet.Quarantined(w)
+		if !w.OutOfBand.IsZero() {
+			t.rows[i].OutOfBand = w.OutOfBand
+		}
 	}
 	for i, load := range t.decision.Loads {
 		t.rows[i].Weight, t.rows[i].Level = load.Weight, load.Level

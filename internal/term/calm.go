@@ -95,6 +95,9 @@ func (x falls) pause(longest time.Duration) time.Duration {
 // isBack records that a worker answers, before its state changes. If its host has stayed for twice
 // its pause, the falls are forgotten.
 func (f *Fleet) isBack(w *Worker, now time.Time) {
+	if len(f.falls) == 0 {
+		return
+	}
 	x, ok := f.falls[w.Host]
 	switch {
 	case !ok:

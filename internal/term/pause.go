@@ -108,6 +108,9 @@ func (f *Fleet) Paused(now Moment) (all []Paused) {
 			n := f.falls[w.Host].count
 			add(PauseFallen, int32(i), none, Pause{Failures: n, Err: fmt.Errorf("fell %d times, less than ten minutes apart", n)}, ends)
 		}
+		if len(w.stops) == 0 {
+			continue // most do, and the keys of an empty map allocate
+		}
 		for _, task := range slices.Sorted(maps.Keys(w.stops)) {
 			if s := w.stops[task]; s.failures > 0 {
 				add(PauseStop, int32(i), task, Pause{Until: w.stopPause.Until, Failures: s.failures, Err: s.err}, time.Time{})
