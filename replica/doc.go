@@ -57,7 +57,9 @@
 //
 // B1. A record is in every View of a call that began after the Sync that published it had
 // returned, as last published, byte for byte. A Sync whose heartbeat is not above the
-// recorded one only reads.
+// recorded one only reads. If the backend is [Traits].Piecewise, a View that is not full may show
+// records of others later: reports only take away, an eviction compares, and no order starts a task
+// before the table's record was read after it (O5).
 //
 // B2. An eviction removes a member and its report only if its heartbeat is the one given,
 // in one step. Its orders stay until the leader drops them. Removed IDs are remembered:
