@@ -109,11 +109,13 @@ var mayImport = map[string]string{
 	"examples/internal/stage/stagetest":   "std examples/internal/stage",
 	"internal/netfault":                   "std",
 	"internal/pgtest":                     "std internal/proctest golang.org/x/sys/unix",
+	"internal/kubetest":                   "std internal/proctest",
 	"internal/proctest":                   "std golang.org/x/sys/unix",
 	"internal/scenario":                   "std . communicator/memory",
 	"internal/testca":                     "std",
 	"test":                                "",
 	"test/lives":                          "",
+	"replica/etcd/internal/server":        "std replica/etcd/embed",
 	"replica/postgres/e2e":                "",
 }
 
@@ -121,11 +123,11 @@ var mayImport = map[string]string{
 // of all other packages may not import it. etcd/... is etcd and everything below it.
 var mayLink = map[string]string{
 	// Prometheus makes a binary four times as large. The etcd server links it.
-	"github.com/prometheus": "stats replica/admin replica/etcd/embed examples/...",
-	"go.etcd.io/bbolt":      "communicator/grpc/boltfile replica/etcd/embed examples/...",
+	"github.com/prometheus": "stats replica/admin replica/etcd/embed replica/etcd/internal/server examples/...",
+	"go.etcd.io/bbolt":      "communicator/grpc/boltfile replica/etcd/embed replica/etcd/internal/server examples/...",
 	"go.etcd.io/etcd":       "replica/etcd/... examples/...",
 	// Some sixty modules.
-	"go.etcd.io/etcd/server": "replica/etcd/embed examples/...",
+	"go.etcd.io/etcd/server": "replica/etcd/embed replica/etcd/internal/server examples/...",
 	// Replicas and managers do not know each other.
 	"communicator/grpc":    "communicator/grpc/... examples/...",
 	"github.com/jackc/pgx": "replica/postgres/... examples/...",
@@ -145,8 +147,9 @@ var testsOnly = map[string]string{
 	"communicator/grpc/internal/grpctest": "",
 	"examples/internal/stage/stagetest":   "",
 	"internal/netfault":                   "examples/bench",
+	"internal/kubetest":                   "",
 	"internal/pgtest":                     "",
-	"internal/proctest":                   "internal/pgtest",
+	"internal/proctest":                   "internal/kubetest internal/pgtest",
 	"internal/scenario":                   "",
 	"internal/testca":                     "",
 	"replica/backendtest":                 "",
