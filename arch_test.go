@@ -81,6 +81,7 @@ var mayImport = map[string]string{
 	"replica/postgres":    "std replica internal/ascii github.com/jackc/pgx",
 	"replica/etcd":        "std . replica internal/ascii go.etcd.io/etcd google.golang.org/grpc",
 	"replica/etcd/embed":  "std go.etcd.io go.uber.org/zap google.golang.org/grpc",
+	"replica/kubernetes":  "std . replica internal/ascii internal/backoff",
 	"simulator/model":     "std",
 
 	// Programs.

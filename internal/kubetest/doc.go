@@ -3,6 +3,6 @@
 // something. There is no other part of Kubernetes: nothing runs pods.
 //
 // The programs are built by tools/kube-apiserver/build, once for each version, and kept in the user's
-// cache folder. Without them tests are skipped, with one line. If the environment has
-// ORCHESTRATOR_KUBERNETES=required, they fail.
+// cache folder. The tests take minutes, so they are skipped, with one line, unless the environment has
+// ORCHESTRATOR_KUBERNETES=required.
 package kubetest

@@ -23,7 +23,7 @@ import (
 	"github.com/f8949c05/orchestrator/internal/proctest"
 )
 
-// required is the environment variable that makes missing programs an error if its value is "required".
+// required is the environment variable that turns these tests on if its value is "required".
 const required = "ORCHESTRATOR_KUBERNETES"
 
 // Server is an API server. Its address stays the same when it is started again. Its methods fail the
@@ -50,7 +50,8 @@ type Account struct {
 // admin is the token of a user who may do everything.
 const admin = "admin-token"
 
-// Start starts a server that runs until the end of the test. Without the programs it skips the test.
+// Start starts a server that runs until the end of the test. It skips the test unless the environment asks
+// for it.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{t: t, dir: t.TempDir(), bin: programs(t)}
@@ -74,9 +75,18 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
+// Required skips a test that takes long unless the environment asks for it.
+func Required(t testing.TB) {
+	t.Helper()
+	if os.Getenv(required) != "required" {
+		t.Skipf("takes minutes, and some of it a kube-apiserver, which tools/kube-apiserver/build builds: set %s=required", required)
+	}
+}
+
 // programs returns the folder of the newest version of the programs.
 func programs(t testing.TB) string {
 	t.Helper()
+	Required(t)
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)
@@ -85,15 +95,10 @@ func programs(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(found) > 0 {
-		return filepath.Dir(found[len(found)-1])
+	if len(found) == 0 {
+		t.Fatal("not built: kube-apiserver, which tools/kube-apiserver/build builds")
 	}
-	const missing = "not built: kube-apiserver, which tools/kube-apiserver/build builds"
-	if os.Getenv(required) == "required" {
-		t.Fatal(missing)
-	}
-	t.Skip(missing)
-	return ""
+	return filepath.Dir(found[len(found)-1])
 }
 
 // freeAddrs returns n free addresses of 127.0.0.1, which the certificate of the server names.
