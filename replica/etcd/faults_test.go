@@ -239,7 +239,16 @@ func TestO4_LargeBatches(t *testing.T) {
 			}
 		}
 	}
-	b := &replica.Batch{Evict: make(map[uint64]uint64)}
+	b := &replica.Batch{}
+	labels := make([]string, orchestrator.MaxLabels)
+	for i := range labels {
+		labels[i] = fmt.Sprint(strings.Repeat("l", 160), i)
+	}
+	for i := range 80 { // their keys are large: etcd gets four bytes for each of the name
+		b.Tasks = append(b.Tasks, replica.Task{Name: fmt.Sprint(strings.Repeat("\x01", 1020), i), Requires: labels})
+	}
+	require.Len(t, l.a.write(t, b).Tasks, 2+len(all)+len(b.Tasks))
+	b = &replica.Batch{Evict: make(map[uint64]uint64)}
 	for i := range 300 { // each is five operations
 		b.Evict[uint64(1000+i)] = 0
 	}

@@ -164,6 +164,7 @@ func (r *Registry) commit(ctx context.Context, what string, units []registryUnit
 		end := n
 		for ; end < len(units); end++ {
 			u := units[end]
+			u.size += 4 * len(r.key(registered, u.name)) // two writes, a comparison and a read
 			if len(ops) > 0 && (len(ops)+len(u.ops) > maxOps || size+u.size > maxBytes || names[u.name]) {
 				break
 			}

@@ -21,7 +21,7 @@ const (
 	maxOps = 100
 	// reserved is how many of them head and the caller's own records need.
 	reserved = 30
-	// maxBytes is the size of its values. etcd's limit is 1.5 MiB by default.
+	// maxBytes is the size of its keys and values. etcd's limit is 1.5 MiB by default.
 	maxBytes = 1 << 20
 )
 
@@ -45,6 +45,7 @@ type transaction struct {
 
 // compare makes a transaction fail if a record has changed since it was read.
 func (tx *transaction) compare(s *snapshot, key string) {
+	tx.bytes += 2 * len(tx.t.prefix+key) // also for what writes it
 	tx.cmps = append(tx.cmps, clientv3.Compare(clientv3.ModRevision(tx.t.prefix+key), "=", s.mod(key)))
 }
 
