@@ -57,7 +57,7 @@
 //
 // A Read is one transaction. So is a heartbeat, also with a report, if nothing has changed that its replica
 // has last read of itself and of the table's record. Any other Sync is one that reads and one that writes
-// and reads. A large batch is written in transactions of at most 100 operations and 1 MiB. Each is guarded
+// and reads. A heartbeat that meets a change is three. A large batch is written in transactions of at most 100 operations and 1 MiB. Each is guarded
 // by the election, the identity of the table and the last batch, and all that is for one member is in one.
 // So a leader that is deposed in the middle of a batch writes nothing more, and the next leader finds what
 // was written.

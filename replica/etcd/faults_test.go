@@ -109,6 +109,31 @@ func TestFullStore(t *testing.T) {
 	l.requireWorks(l.a, l.before.Server)
 }
 
+// A table forgets the lives that are over, also if etcd takes no write in between, so a process that
+// loses its lease again and again does not grow.
+func TestA5_FormerLivesAreForgotten(t *testing.T) {
+	l := newLoss(t, clientOf(t, startServer(t, embed.Config{})))
+	table, left := l.table(), []uint64(nil)
+	for id := range uint64(20) {
+		m := newMember(table, 100+id)
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := table.Read(ctx, replica.Query{Self: m.self.ID})
+		require.NoError(t, err)
+		if id%2 == 0 {
+			cancel() // the first Sync fails
+		}
+		m.last.Server = l.before.Server
+		_, err = m.try(ctx, func(u *replica.Update) { u.Left = left })
+		require.Equal(t, id%2 == 0, err != nil, err)
+		cancel()
+		left = append(left, m.self.ID)
+	}
+	require.Equal(t, 1, table.Lives())
+	last := newMember(table, 200)
+	last.sync(t, func(u *replica.Update) { u.Left = append(left, 200) })
+	require.Zero(t, table.Lives(), "it has left")
+}
+
 // Wait returns for what concerns a member, and for nothing else.
 func TestWait(t *testing.T) {
 	l := newLoss(t, clientOf(t, startServer(t, embed.Config{})))

@@ -75,6 +75,11 @@ func (t *Table) Guard(epoch uint64) clientv3.Cmp {
 // Sync is that of replica.Backend.
 func (t *Table) Sync(ctx context.Context, u replica.Update) (replica.View, error) {
 	v, err := t.call(ctx, u.Query, &write{t: t, u: &u})
+	t.mu.Lock()
+	for _, id := range u.Left {
+		delete(t.known, id) // its life is over
+	}
+	t.mu.Unlock()
 	v.Failed = make([]string, len(u.Asks))
 	for i, ask := range u.Asks {
 		if verbs[ask.Verb] == "" || ask.Verb == "restarted" {
