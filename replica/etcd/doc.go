@@ -100,6 +100,7 @@
 // A member of etcd that is killed and comes back, a change of etcd's leader, compaction and
 // defragmentation are no losses.
 //
-// Not promised: an older copy of the disk that has caught up before the first Sync, and values that
-// were put by hand with the right number of written.
+// Not promised: an older copy of the disk that has caught up before the first Sync, or, for
+// [Registry.Watch], in the same term of etcd's Raft; and values that were put by hand with the right
+// number of written.
 package etcd

@@ -283,8 +283,8 @@ const quiet = 5 * time.Second
 
 // next returns the next events of a watch, all that have come, and the header of the last response. A
 // watch that the client resumes on another etcd, or on one that was set back, misses changes, and at
-// lower revisions it is silent. So next returns errAgain if etcd answers as another cluster, or with a
-// lower revision than before.
+// lower revisions it is silent. So next returns errAgain if etcd answers as another cluster, in another
+// term, as after each start of all its members, or with a lower revision than before.
 func (r *Registry) next(ctx context.Context, changes clientv3.WatchChan, last *etcdserverpb.ResponseHeader) (events []*clientv3.Event, header *etcdserverpb.ResponseHeader, err error) {
 	for {
 		select {
@@ -303,7 +303,7 @@ func (r *Registry) next(ctx context.Context, changes clientv3.WatchChan, last *e
 			}
 			header = resp.Header
 		}
-		if header.ClusterId != last.ClusterId || len(events) == 0 && header.Revision < last.Revision {
+		if header.ClusterId != last.ClusterId || header.RaftTerm != last.RaftTerm || len(events) == 0 && header.Revision < last.Revision {
 			return nil, nil, errAgain
 		}
 		if last = header; len(events) > 0 && len(changes) == 0 {

@@ -325,6 +325,33 @@ func TestE6_AnotherCluster(t *testing.T) {
 	}
 }
 
+// An etcd that was set back has soon had as many changes as before, so its revisions are no lower.
+func TestE6_SetBackAndCaughtUp(t *testing.T) {
+	t.Parallel() // it mostly waits
+	r := newRestarting(t, embed.Config{Dir: t.TempDir() + "/data"})
+	registry := etcd.NewRegistry(clientOf(t, r.server), "/p/")
+	_, err := registry.Put(t.Context(), newItem("kept", ""))
+	require.NoError(t, err)
+	r.save()
+	r.stop()
+	r.start()
+	_, err = registry.Put(t.Context(), newItem("lost", ""))
+	require.NoError(t, err)
+	tells := told(t, registry)
+	require.Contains(t, <-tells, "lost")
+	r.restore()
+	for i := range 20 {
+		_, err = etcd.NewRegistry(clientOf(t, r.server), "/p/").Put(t.Context(), newItem(fmt.Sprint("t", i), ""))
+		require.NoError(t, err)
+	}
+	for got := range tells {
+		if len(got) == 21 {
+			require.NotContains(t, got, "lost")
+			return
+		}
+	}
+}
+
 // A user changes a content, and the task that runs reads it again.
 func TestE3_AnUpdateReachesTheTask(t *testing.T) {
 	t.Parallel() // it waits for a lease
