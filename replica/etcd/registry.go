@@ -35,9 +35,10 @@ const MaxContent = 1 << 20
 
 // Item is a task of a Registry.
 type Item struct {
-	// Task has the name and the settings. Input and Generation are ignored: the Registry sets Input to
-	// a hash of the content, so that a running task is told when its content has changed, and only
-	// then; see worker.Updated.
+	// Task has the name and the settings. Generation is ignored. The Registry sets Input by a hash of the
+	// content, so that a running task is told when its content has changed, and only then; see
+	// worker.Updated. To change a task, read it and write it with the Input that was read: a content
+	// that comes back has another Input then. Leave it 0 otherwise.
 	replica.Task
 	// Content is any bytes, at most MaxContent. The Registry keeps them for the task.
 	Content []byte
@@ -55,7 +56,7 @@ type Item struct {
 // For each task there are two keys. etcdctl get --prefix /pollers/registry/ prints the tasks with
 // their settings, and etcdctl get /pollers/content/acme the content of one, as it was given:
 //
-//	/pollers/registry/acme   {"name":"acme","instances":2,"input":-3750763034362895579}
+//	/pollers/registry/acme   {"name":"acme","instances":2,"input":513606444142856}
 //	/pollers/content/acme    interval: 10s
 //
 // A write whose context ends, or whose connection breaks, may have been written.
@@ -102,9 +103,7 @@ func (r *Registry) write(ctx context.Context, items []Item, compare bool) (int, 
 		if err != nil {
 			return 0, fmt.Errorf("put task %.100q: %w: %w", item.Name, replica.ErrInvalid, err)
 		}
-		h := fnv.New64a()
-		_, _ = h.Write(item.Content)
-		item.Input, item.Generation = int64(h.Sum64()), 0 //nolint:gosec // any number
+		item.Input, item.Generation = inputOf(item), 0
 		text, err := json.Marshal(ascii.Map(item.Task, escape))
 		if err != nil {
 			return 0, fmt.Errorf("put task %.100q: %w", item.Name, err)
@@ -114,6 +113,20 @@ func (r *Registry) write(ctx context.Context, items []Item, compare bool) (int, 
 		}}
 	}
 	return r.commit(ctx, "put", units, compare)
+}
+
+// inputOf returns the Input of an item that is written. Its lower 48 bits are a hash of the content. The
+// others count the contents. Without them a content that comes back while no replica leads is no change
+// for the next leader, though a task may have begun with the one between.
+func inputOf(item Item) int64 {
+	const bits = 48
+	h := fnv.New64a()
+	_, _ = h.Write(item.Content)
+	hash, was := h.Sum64()%(1<<bits), uint64(item.Input) //nolint:gosec // any number
+	if was%(1<<bits) == hash {
+		return item.Input
+	}
+	return int64((was>>bits+1)<<bits | hash) //nolint:gosec // any number
 }
 
 // Delete deletes tasks, whether they exist or not, as Put writes them.

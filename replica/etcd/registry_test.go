@@ -352,14 +352,27 @@ func TestE6_SetBackAndCaughtUp(t *testing.T) {
 	}
 }
 
-// A user changes a content, and the task that runs reads it again.
+// A user changes a content, and the task that runs reads it again, also if it began with a content that
+// was there only while no replica led.
 func TestE3_AnUpdateReachesTheTask(t *testing.T) {
 	t.Parallel() // it waits for a lease
 	client := clientOf(t, startServer(t, embed.Config{}))
 	r := etcd.NewRegistry(client, "/p/")
 	_, err := r.Put(t.Context(), newItem("a", "1"))
 	require.NoError(t, err)
-	read := make(chan string)
+	read, fail, again := make(chan string), make(chan error), make(chan struct{})
+	source := func(ctx context.Context, tell func([]replica.Task) error) error {
+		first, end := context.WithCancel(ctx)
+		defer end()
+		if err := r.Watch(first, func(tasks []replica.Task) error { end(); return tell(tasks) }); err != nil {
+			return err
+		}
+		select {
+		case <-again:
+		case <-ctx.Done():
+		}
+		return r.Watch(ctx, tell)
+	}
 	work := func(ctx context.Context, task string) error {
 		for updated := worker.Updated(ctx); ; {
 			item, err := r.Get(ctx, task)
@@ -374,6 +387,8 @@ func TestE3_AnUpdateReachesTheTask(t *testing.T) {
 			select {
 			case <-updated:
 				updated = worker.Updated(ctx)
+			case err := <-fail:
+				return err
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -383,12 +398,24 @@ func TestE3_AnUpdateReachesTheTask(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- replica.Run(ctx, etcd.New(client, "/p/", etcd.WithLogger(quiet)), r.Watch, work,
+		ended <- replica.Run(ctx, etcd.New(client, "/p/", etcd.WithLogger(quiet)), source, work,
 			replica.WithLease(time.Second, 100*time.Millisecond), replica.WithLogger(quiet))
 	}()
 	require.Equal(t, "1", <-read)
-	_, err = r.Put(t.Context(), newItem("a", "2"))
-	require.NoError(t, err)
+	put := func(content string) {
+		item, err := r.Get(t.Context(), "a")
+		require.NoError(t, err)
+		item.Content = []byte(content)
+		_, err = r.CompareAndPut(t.Context(), item)
+		require.NoError(t, err)
+	}
+	put("2")
+	fail <- errors.New("it runs again")
+	require.Equal(t, "2", <-read)
+	put("1")
+	close(again)
+	require.Equal(t, "1", <-read, "the order still has the first content")
+	put("2")
 	require.Equal(t, "2", <-read)
 	stop()
 	require.NoError(t, <-ended)
