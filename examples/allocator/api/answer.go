@@ -28,8 +28,8 @@ type exchange struct {
 	r     *http.Request
 	holds []*hold // that the request has
 
-	begun bool        // the answer has
-	end   time.Time   // of the whole answer; zero until it begins
+	begun bool        // it waits for its client to read
+	end   time.Time   // of the whole answer, once it has begun
 	late  atomic.Bool // it gives way
 }
 
@@ -38,8 +38,11 @@ const piece = 16 << 10
 
 // Write writes p in pieces, each with its own deadline.
 func (x *exchange) Write(p []byte) (written int, err error) {
-	if x.end.IsZero() {
-		x.end = time.Now().Add(answerTime)
+	if !x.begun {
+		x.begun, x.end = true, time.Now().Add(answerTime)
+		for _, h := range x.holds {
+			h.waits(x.giveWay)
+		}
 	}
 	control := http.NewResponseController(x.ResponseWriter)
 	for {
@@ -118,17 +121,13 @@ type answer struct {
 	x *exchange
 }
 
-// begin sends the header of an answer. From now on the request waits for its client.
+// begin begins an answer.
 func (x *exchange) begin(status int, contentType string) answer {
 	h := x.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	x.WriteHeader(status)
-	x.begun = true
-	for _, h := range x.holds {
-		h.waits(x.giveWay)
-	}
 	return answer{bufio.NewWriter(x), x}
 }
 

@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/f8949c05/orchestrator/examples/allocator/api"
@@ -299,6 +300,26 @@ func (p *pipes) stall(head string, part []byte, every time.Duration, stop <-chan
 	case <-stop:
 		return false
 	}
+}
+
+// A dashboard that takes its time to make an answer does not wait for its client, so it gives no way.
+func TestSlow_DashboardsAreNotCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		admin := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(5 * quantum)
+			_, _ = io.WriteString(w, "all of it")
+		})
+		handler := api.New(api.Config{Registry: silent{}, Cluster: fleet{}, Admin: admin, Hosts: []string{"example.com"}})
+		var all sync.WaitGroup
+		for range 17 { // one more than have room at the same time
+			all.Go(func() {
+				recorder := httptest.NewRecorder()
+				handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/dashboard/", nil))
+				assert.Equal(t, "all of it", recorder.Body.String())
+			})
+		}
+		all.Wait()
+	})
 }
 
 // silent implements Registry without ever answering; each call waits for its context.

@@ -311,9 +311,8 @@ func (a *api) ready(x *exchange) error {
 
 // admin serves what operators need.
 func (a *api) admin(x *exchange) error {
-	h, err := x.take(a.read, adminRoom)
+	_, err := x.take(a.read, adminRoom)
 	if err == nil {
-		h.waits(x.giveWay)
 		a.Admin.ServeHTTP(x, x.r)
 	}
 	return err
