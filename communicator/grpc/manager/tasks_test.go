@@ -117,11 +117,12 @@ func TestW7_NewContentReachesTheRunningTask(t *testing.T) {
 		}))
 		require.NoError(t, one.register())
 		n.pass(time.Second)
+		began := one.Status()[0].Since.Round(0).UTC()
 		stored, err := m.Put(t.Context(), Item{Name: "a", Content: []byte("other")})
 		require.NoError(t, err)
 		require.Equal(t, "other", <-updated)
 		n.pass(time.Second)
-		require.Equal(t, []communicator.TaskState{{Name: "a", State: worker.Running, Version: stored.Revision}}, m.Tasks(one.as()))
+		require.Equal(t, []communicator.TaskState{{Name: "a", State: worker.Running, Since: began, Version: stored.Revision}}, m.Tasks(one.as()))
 		require.Equal(t, 1, n.starts())
 	})
 }
