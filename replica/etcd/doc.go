@@ -6,9 +6,11 @@
 //   - E6: Transactions stay within etcd's default limits, whatever the size of the fleet. A watch
 //     that was cut or compacted, or that ends up at another etcd, misses no change.
 //
-//     client, err := clientv3.New(clientv3.Config{Endpoints: …})
-//     …
-//     err = replica.Run(ctx, etcd.New(client, "/pollers/"), replica.Names("acme", "initech"), poll)
+// A replica on it:
+//
+//	client, err := clientv3.New(clientv3.Config{Endpoints: …})
+//	…
+//	err = replica.Run(ctx, etcd.New(client, "/pollers/"), replica.Names("acme", "initech"), poll)
 //
 // [Registry] keeps tasks with content that users change, as a Source. The package has only a client.
 // Package embed below it runs a server in the process, for tests and examples.
