@@ -53,6 +53,24 @@ type Item struct {
 //	registry := etcd.NewRegistry(client, "/pollers/")
 //	err := replica.Run(ctx, etcd.New(client, "/pollers/"), registry.Watch, poll)
 //
+// A task can take new content while it runs:
+//
+//	func poll(ctx context.Context, name string) error {
+//		updated := worker.Updated(ctx)
+//		for {
+//			task, err := registry.Get(ctx, name)
+//			if err != nil {
+//				return err
+//			}
+//			… // begin to work as task.Content says
+//			select {
+//			case <-updated:
+//			case <-ctx.Done():
+//				return nil
+//			}
+//		}
+//	}
+//
 // For each task there are two keys. etcdctl get --prefix /pollers/registry/ prints the tasks with
 // their settings, and etcdctl get /pollers/content/acme the content of one, as it was given:
 //
