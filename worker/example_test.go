@@ -36,7 +36,7 @@ func Example() {
 	// polling orders
 	// <nil>
 	// [orders] <nil>
-	// end of orders: the task was removed
+	// end of orders: the task was removed from this worker
 	// <nil>
 	// [] <nil>
 	// <nil>

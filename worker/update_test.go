@@ -156,7 +156,7 @@ func TestW7_TheHandlerIsCalledInPlace(t *testing.T) {
 		<-time.After(time.Second)
 		d.read()
 		require.NoError(t, w.Remove(t.Context(), "a"))
-		require.Equal(t, []string{"a update cut off: the task was removed", "a ends: the task was removed"}, d.read())
+		require.Equal(t, []string{"a update cut off: the task was removed from this worker", "a ends: the task was removed from this worker"}, d.read())
 	})(t)
 }
 
@@ -295,7 +295,7 @@ func TestW7_UpdateInEachState(t *testing.T) {
 		update(t, w, "two", 2)
 		d.read()
 		require.NoError(t, w.Remove(t.Context(), "first"))
-		require.Equal(t, []string{"first ends: the task was removed", "a runs two@2 token 7/3"}, d.read())
+		require.Equal(t, []string{"first ends: the task was removed from this worker", "a runs two@2 token 7/3"}, d.read())
 	}))
 	t.Run("starting", logged(func(t *testing.T, d *eventLog) {
 		w := newWorker(t, d.run, worker.WithReadiness())
@@ -349,7 +349,7 @@ func TestW7_UpdateInEachState(t *testing.T) {
 		d.read()
 		// A task that is added again gets the content of the new Add.
 		require.NoError(t, w.AddWith(t.Context(), "a", worker.Grant{Content: []byte("zero"), Version: 1, Token: 9}))
-		require.Equal(t, []string{"a ends: the task was removed", "a runs zero@1 token 9/0"}, d.read())
+		require.Equal(t, []string{"a ends: the task was removed from this worker", "a runs zero@1 token 9/0"}, d.read())
 	}))
 	t.Run("completed", inBubble(func(t *testing.T) {
 		runs := 0
@@ -442,7 +442,7 @@ func TestW7_ACompletedTaskRunsAgainWithNewerContent(t *testing.T) {
 		require.NoError(t, w.AddWith(t.Context(), "a", grant("two", 2)))
 		require.Equal(t, "a:queued b:starting ", states(w))
 		require.NoError(t, w.Remove(t.Context(), "b"))
-		require.Equal(t, []string{"b ends: the task was removed", "a does two"}, d.read())
+		require.Equal(t, []string{"b ends: the task was removed from this worker", "a does two"}, d.read())
 		require.Equal(t, "a:completed ", states(w))
 		require.Equal(t, []string{"a", "a"}, told)
 	}))
@@ -528,7 +528,7 @@ func TestW1_ApplyWithGivesContent(t *testing.T) {
 		}
 		require.Nil(t, w.ApplyWith(t.Context(), changes))
 		require.ElementsMatch(t, []string{
-			"a runs one@1 token 7/3", "b runs two@2 token 7/3", "gone ends: the task was removed",
+			"a runs one@1 token 7/3", "b runs two@2 token 7/3", "gone ends: the task was removed from this worker",
 		}, d.read())
 		require.Equal(t, []string{"a", "b"}, list(t, w))
 

@@ -202,8 +202,9 @@ func (w *Worker[T]) Close(ctx context.Context) error {
 // The causes with which the context of a running task ends, as returned by
 // context.Cause.
 var (
-	// ErrRemoved is the cause if the task was removed.
-	ErrRemoved = errors.New("the task was removed")
+	// ErrRemoved is the cause if the leader took the task from this worker: it moves, or is not
+	// wanted any more.
+	ErrRemoved = errors.New("the task was removed from this worker")
 
 	// ErrClosed is the cause if the worker was closed.
 	ErrClosed = errors.New("the worker was closed")
