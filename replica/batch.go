@@ -80,6 +80,8 @@ func (d *dispatch) addOrders(b *Batch, room func(texts ...string) bool) {
 			case over && e.Version == 0:
 				delete(m.orders, task)
 				continue
+			case d.unlisted && !listed && e.run && !over: // an order without its Input would begin it anew (O8)
+				continue
 			case over, e.dirty:
 			case !e.Stop && e.why == "" && e.Version > m.report.Applied && !isOf(e.Version, d.epoch): // of an earlier epoch (O6)
 				e.run, e.dirty = d.hasRoom(e), true
@@ -141,7 +143,7 @@ func (d *dispatch) deleted(orders []Order) {
 
 // setGoal sets the list in force that the table shall have.
 func (d *dispatch) setGoal(goal map[string]Task) {
-	d.goal, d.served, d.idle = goal, false, false
+	d.goal, d.unlisted, d.served, d.idle = goal, false, false, false
 	for name := range d.rejected { // it stays as the table has it
 		if was, ok := d.tasks[name]; ok {
 			goal[name] = was

@@ -117,6 +117,7 @@ func (r *Replica) callLead(ctx context.Context, lead func(context.Context, uint6
 // former back until no other member may run it.
 func (l *loop) orderLead() {
 	l.lead.c.do(func(d *dispatch) {
+		d.unlisted = false // the task has no Source and no Input
 		for id, m := range d.members {
 			if e := m.orders[leadTask]; id == l.e.self.ID || e != nil && e.run {
 				d.order(m, leadTask, id == l.e.self.ID)

@@ -15,6 +15,7 @@ type dispatch struct {
 	members   map[uint64]*memberOrders
 	tasks     map[string]Task   // the list in force, as the table has it
 	goal      map[string]Task   // the list in force, as it is to be
+	unlisted  bool              // no answer of a Source is known: goal may lack tasks
 	served    bool              // the orchestrator has goal
 	toList    bool              // Listed is to be written with the last task
 	rejected  map[string]string // tasks that the backend refuses, with why
@@ -56,7 +57,7 @@ type entry struct {
 
 // newDispatch returns what a new leader knows from its first full View with Follow (O6).
 func newDispatch(v *View, piecewise bool, now time.Time) *dispatch {
-	d := &dispatch{epoch: v.Epoch, piecewise: piecewise, limit: MaxBatch, members: make(map[uint64]*memberOrders), rejected: make(map[string]string)}
+	d := &dispatch{epoch: v.Epoch, piecewise: piecewise, limit: MaxBatch, members: make(map[uint64]*memberOrders), rejected: make(map[string]string), unlisted: !v.Listed}
 	d.observe(v, now)
 	return d
 }

@@ -18,7 +18,7 @@ func leader(orders []Order, reports map[uint64]Report, tasks ...Task) *dispatch 
 	all := map[uint64]Report{1: {}, 2: {}, 3: {}}
 	maps.Copy(all, reports)
 	reports = all
-	v := View{Server: "s", Full: true, Epoch: 200, Orders: orders, Reports: reports, Tasks: tasks, Members: []Member{other(1), other(2), other(3)}}
+	v := View{Server: "s", Full: true, Listed: true, Epoch: 200, Orders: orders, Reports: reports, Tasks: tasks, Members: []Member{other(1), other(2), other(3)}}
 	return newDispatch(&v, false, at(0))
 }
 
@@ -97,7 +97,7 @@ func TestO3_GoneMembersRunNothing(t *testing.T) {
 func TestO9_AMemberWithoutAReportMayRunAnything(t *testing.T) {
 	for name, report := range map[string]map[uint64]Report{"none": {}, "unreadable": {2: {Applied: MaxSeen}}} {
 		v := View{
-			Server: "s", Full: true, Epoch: 200, Members: []Member{other(1), other(2)}, Reports: report,
+			Server: "s", Full: true, Listed: true, Epoch: 200, Members: []Member{other(1), other(2)}, Reports: report,
 			Orders: []Order{{Member: 1, Task: "a", Version: 90}},
 		}
 		v.Reports[1] = Report{Applied: 95}
@@ -143,6 +143,18 @@ func TestO8_WhatIsMissingIsWrittenAgain(t *testing.T) {
 	b := d.next(nil, true)
 	require.Equal(t, []Task{{Name: "a"}}, b.Tasks)
 	require.Equal(t, []Order{{Member: 1, Task: "a", Version: 201}}, b.Orders)
+}
+
+func TestO8_ATaskKeepsItsRunInANewTable(t *testing.T) {
+	v := View{Server: "s", Full: true, Epoch: 200, Reports: map[uint64]Report{1: {Also: []string{"a", "gone"}}}, Members: []Member{other(1)}}
+	d := newDispatch(&v, false, at(0))
+	require.Nil(t, d.next(nil, true), "their Inputs are not known")
+	d.setGoal(map[string]Task{"a": {Name: "a", Input: 7}})
+	b := d.next(nil, true)
+	require.Equal(t, []Order{
+		{Member: 1, Task: "a", Version: 201, Input: 7},
+		{Member: 1, Task: "gone", Version: 201},
+	}, b.Orders, "a term may stop the other one")
 }
 
 func TestA9_AppliedAboveTheLastBatch(t *testing.T) {

@@ -114,7 +114,8 @@
 // stopped. A refused order becomes one to stop.
 //
 // O8. What is missing of the leader's records is written again. Each task in Also gets an
-// order.
+// order, but in a new table only once the Source has answered: an order without the task's
+// Input would begin it anew.
 //
 // O9. While a member has no report, the leader orders no task to run but for those that its
 // member's report has. A backend that is piecewise shows no report that was made from

@@ -127,10 +127,10 @@ func (f *fleet) want(tasks ...replica.Task) {
 	f.told = make(chan struct{})
 }
 
-// named returns n tasks.
+// named returns n tasks, each with an Input.
 func named(n int) (tasks []replica.Task) {
 	for i := range n {
-		tasks = append(tasks, replica.Task{Name: fmt.Sprintf("t%02d", i)})
+		tasks = append(tasks, replica.Task{Name: fmt.Sprintf("t%02d", i), Input: int64(i + 1)})
 	}
 	return tasks
 }
