@@ -86,6 +86,9 @@
 // A client whose Config has no DialKeepAliveTime notices late that a connection is cut. Give it one
 // of some seconds.
 //
+// A client logs each call that failed, to stderr: two lines a second while etcd is away. With the Logger
+// zap.NewNop() in its Config it does not. The replica logs the error once a minute.
+//
 // # What may be lost
 //
 // While etcd keeps what it has acknowledged, everything holds that package replica promises. After a
