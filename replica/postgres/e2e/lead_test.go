@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/f8949c05/orchestrator"
@@ -26,13 +25,9 @@ const candidateRole = "candidate"
 
 // runCandidate is the main function of a process that calls replica.Lead.
 func runCandidate(s settings) error {
-	j, err := proctest.OpenJournal(s.Journal, s.Name)
-	if err != nil {
-		return err
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	pool, err := pgxpool.New(ctx, s.URL)
+	j, pool, err := s.open(ctx)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,16 @@ type settings struct {
 	Stop    time.Duration
 }
 
+// open opens the journal and the database.
+func (s settings) open(ctx context.Context) (*proctest.Journal, *pgxpool.Pool, error) {
+	j, err := proctest.OpenJournal(s.Journal, s.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	pool, err := pgxpool.New(ctx, s.URL)
+	return j, pool, err
+}
+
 const replicaRole = "replica"
 
 // Additional kinds of event.
@@ -53,13 +63,9 @@ func TestMain(m *testing.M) {
 
 // runReplica is the main function of a replica's process. On SIGTERM it drains and leaves.
 func runReplica(s settings) error {
-	j, err := proctest.OpenJournal(s.Journal, s.Name)
-	if err != nil {
-		return err
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	pool, err := pgxpool.New(ctx, s.URL)
+	j, pool, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
